@@ -1,0 +1,256 @@
+"""The tidy tables that every stage reads and writes, and their schemas.
+
+Rows, never bare numbers: a row has a ``status``, and only ``ok`` has a value. All ids are text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+
+from subjectbench.errors import InputError
+
+DIMENSIONS = ("preservation", "following", "quality")
+"""The three evaluation dimensions of DSH-Bench, section 3.2."""
+
+DIFFICULTIES = ("easy", "medium", "hard")
+"""Subject difficulty, DSH-Bench section 3.1, in order."""
+
+SCENARIOS = ("background", "viewpoint", "interaction", "attribute", "style", "imagination")
+"""Prompt scenarios, DSH-Bench section 3.1, in the paper's order (BC, VS, IE, AC, SC, IM)."""
+
+
+class Status(StrEnum):
+    """Why a row has a value, or has none. Only ``OK`` rows carry one."""
+
+    OK = "ok"
+    MISSING = "missing"  # no such file or row
+    EMPTY = "empty"  # zero bytes
+    UNREADABLE = "unreadable"  # no decoder knows it
+    TRUNCATED = "truncated"  # the file ends too early
+    OVERSIZE = "oversize"  # more pixels than declared acceptable
+    ANIMATED = "animated"  # more than one frame where one is expected
+    INVALID_IMAGE = "invalid_image"  # NaN, or one colour everywhere
+    BAD_REFERENCE = "bad_reference"  # the case's reference picture has no usable pixels
+    EXTERNAL = "external"  # the picture exists elsewhere; only its scores and ratings are here
+    REFUSED = "refused"
+    UNPARSABLE = "unparsable"
+    NON_FINITE = "non_finite"  # an embedding or score that is NaN or infinite, or of zero length
+    FAILED = "failed"
+    NO_FACE = "no_face"
+    FILTERED = "filtered"
+    NOT_APPLICABLE = "not_applicable"
+
+
+_STATUSES = [s.value for s in Status]
+
+
+def _text(nullable: bool = False, unique: bool = False, **kw: Any) -> pa.Column:
+    return pa.Column("str", nullable=nullable, unique=unique, coerce=True, **kw)
+
+
+def _status() -> pa.Column:
+    return _text(checks=pa.Check.isin(_STATUSES))
+
+
+_JSON = pa.Check(
+    lambda cell: isinstance(json.loads(cell), dict), element_wise=True, error="not a JSON object"
+)
+
+CASES = pa.DataFrameSchema(
+    {
+        "case_id": _text(unique=True),
+        "subject_id": _text(),
+        "subject": _text(nullable=True),  # the class noun, e.g. "mug"
+        "domain": _text(nullable=True),  # first tier: Photorealistic / Non-photorealistic
+        "kind": _text(nullable=True),  # second tier: Object / Animal / Human
+        "category": _text(nullable=True),  # third tier
+        "difficulty": _text(nullable=True, checks=pa.Check.isin(DIFFICULTIES)),
+        "scenario": _text(nullable=True, checks=pa.Check.isin(SCENARIOS)),
+        "prompt": _text(nullable=True),
+        "reference_id": _text(nullable=True),
+        "details": _text(checks=_JSON),  # JSON object, e.g. the scene asked for
+    },
+    strict=True,
+    ordered=True,
+)
+"""One row per case: one prompt for one subject."""
+
+REFERENCES = pa.DataFrameSchema(
+    {
+        "reference_id": _text(unique=True),
+        "status": _status(),
+        "image_sha256": _text(nullable=True),  # of the PNG in references.zip
+        "source_sha256": _text(nullable=True),  # of the file as supplied
+        "details": _text(checks=_JSON),
+    },
+    strict=True,
+    ordered=True,
+)
+"""One row per reference picture."""
+
+SAMPLES = pa.DataFrameSchema(
+    {
+        "sample_id": _text(unique=True),
+        "case_id": _text(),
+        "replicate": pa.Column("int64", checks=pa.Check.ge(0)),
+        "seed": pa.Column("int64", checks=pa.Check.ge(0)),
+        "status": _status(),
+        "image_sha256": _text(nullable=True),  # of the PNG in images.zip
+        "details": _text(checks=_JSON),  # simulated generators put {"truth": {...}} here
+    },
+    strict=True,
+    ordered=True,
+)
+"""One row per generated picture of one generator."""
+
+SCORES = pa.DataFrameSchema(
+    {
+        "generator": _text(),
+        "sample_id": _text(),
+        "image_sha256": _text(nullable=True),
+        "metric": _text(),
+        "key": _text(),
+        "status": _status(),
+        "value": pa.Column("float64", nullable=True),
+        "n_raw": pa.Column("int64", checks=pa.Check.ge(0)),
+        "details": _text(checks=_JSON),
+    },
+    strict=True,
+    ordered=True,
+    unique=["generator", "sample_id", "metric", "key"],
+)
+"""One row per sample and metric. ``n_raw`` counts the raw values behind ``value``."""
+
+RATINGS = pa.DataFrameSchema(
+    {
+        "generator": _text(),
+        "sample_id": _text(),
+        "rater": _text(),
+        "dimension": _text(),
+        "status": _status(),
+        "value": pa.Column("float64", nullable=True),
+    },
+    strict=True,
+    ordered=True,
+    unique=["generator", "sample_id", "rater", "dimension"],
+)
+"""One row per sample, rater and dimension."""
+
+SCHEMAS = {
+    "cases": CASES,
+    "references": REFERENCES,
+    "samples": SAMPLES,
+    "scores": SCORES,
+    "ratings": RATINGS,
+}
+
+
+def table(name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, where: object) -> pd.DataFrame:
+    """Build and check one of the tables of ``SCHEMAS``.
+
+    Args:
+        name: key of ``SCHEMAS``.
+        rows: mappings, or a frame. Column order and types are set here.
+        where: what to name in an error.
+
+    Raises:
+        InputError: a column is missing or unknown, a value has the wrong type, an id repeats, or a
+            row that is not ``ok`` carries a value.
+    """
+    schema = SCHEMAS[name]
+    columns = list(schema.columns)
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=columns)
+    unknown, missing = set(frame.columns) - set(columns), set(columns) - set(frame.columns)
+    if unknown or missing:
+        raise InputError(
+            where, f"{name}: missing columns {sorted(missing)}, unknown columns {sorted(unknown)}"
+        )
+    frame = frame[columns].copy()
+    for column, spec in schema.columns.items():
+        if str(spec.dtype) == "str":
+            bad = [v for v in frame[column] if not (isinstance(v, str) or pd.isna(v))]
+            if bad:
+                raise InputError(where, f"{name}.{column}: {bad[0]!r} is not text", "quote the value")
+            frame[column] = frame[column].astype("str")
+        else:
+            frame[column] = frame[column].astype(str(spec.dtype))
+    try:
+        frame = schema.validate(frame, lazy=True)
+    except pa.errors.SchemaErrors as error:
+        first = error.failure_cases.iloc[0]
+        raise InputError(
+            where,
+            f"{name}: column {first['column']}: {first['check']}: {first['failure_case']!r} "
+            f"(row {first['index']}; {len(error.failure_cases)} faults in all)",
+        ) from error
+    if "value" in frame.columns:
+        ok = frame["status"] == Status.OK
+        if frame.loc[ok, "value"].isna().any() or frame.loc[~ok, "value"].notna().any():
+            raise InputError(where, f"{name}: exactly the rows with status 'ok' must have a value")
+    return frame.reset_index(drop=True)
+
+
+def read_table(name: str, path: Path) -> pd.DataFrame:
+    """Read a Parquet table and check it against its schema."""
+    return table(name, pd.read_parquet(path), path)
+
+
+def write_table(name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Check a table and write it as Parquet with the same bytes for the same rows."""
+    frame = table(name, rows, path)
+    frame.to_parquet(path, index=False, compression="zstd")
+    return frame
+
+
+def unique_ids(ids: Sequence[str], where: object, what: str) -> None:
+    """Refuse ids that are duplicates, also when case is ignored (they are file names).
+
+    Raises:
+        InputError: naming the first pair.
+    """
+    seen: dict[str, str] = {}
+    for name in ids:
+        folded = name.casefold()
+        if folded in seen:
+            other = seen[folded]
+            fault = f"duplicate {what} '{name}'" if other == name else (
+                f"{what}s '{other}' and '{name}' differ only in case"
+            )
+            raise InputError(where, fault, "give each its own name")
+        seen[folded] = name
+
+
+def join_one_to_one(left: pd.DataFrame, right: pd.DataFrame, on: list[str], where: object) -> pd.DataFrame:
+    """Inner join that stops on missing or repeated keys instead of multiplying rows.
+
+    Raises:
+        InputError: a key is missing, repeated, or of another type on the other side.
+    """
+    for side, frame in (("left", left), ("right", right)):
+        for column in on:
+            if frame[column].isna().any():
+                raise InputError(where, f"{side} table: {column} is missing in some rows")
+            if not frame[column].map(lambda v: isinstance(v, str)).all():
+                raise InputError(where, f"{side} table: {column} is not text everywhere")
+        repeated = frame.loc[frame.duplicated(on), on]
+        if len(repeated):
+            raise InputError(where, f"{side} table: repeated {on}: {repeated.iloc[0].tolist()}")
+    return left.merge(right, on=on, how="inner", validate="one_to_one")
+
+
+def sample_seed(seed: int, case_id: str, replicate: int) -> int:
+    """Seed of one picture: depends on the study's seed, the case and the replicate, nothing else.
+
+    All generators of a study share it, so batch size, shard and order cannot change a picture.
+    Range: 0 to 2**31 - 1.
+    """
+    text = f"{seed}/{case_id}/{replicate}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") & 0x7FFFFFFF
