@@ -1,0 +1,181 @@
+"""What a user writes in ``config.yaml``: one study, checked before any work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from subjectbench.errors import InputError, suggest
+
+M = TypeVar("M", bound=BaseModel)
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+"""Names become folders and Snakemake wildcards, so they are short and plain."""
+
+
+class Strict(BaseModel):
+    """A model that refuses unknown keys and never guesses a type (YAML's ``no`` is no name)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Use(Strict):
+    """A card that the study uses, under its own or another name, with changed parameters."""
+
+    card: str = Field(pattern=NAME, description="File name of the card, without .yaml")
+    name: str = Field(default="", description="Name in tables and paths; the card's own if empty")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="Parameters that differ from the card's"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"card": value} if isinstance(value, str) else value
+
+    @property
+    def label(self) -> str:
+        """The name under which results of this use appear."""
+        return self.name or self.card
+
+
+class Dimensions(Strict):
+    """Which metric stands for each of DSH-Bench's three dimensions."""
+
+    preservation: str = Field(description="Metric for Subject Preservation (the paper: SICS)")
+    following: str = Field(description="Metric for Prompt Following (the paper: CLIP-T)")
+    quality: str = Field(description="Metric for Image Quality (the paper: HPSv2)")
+
+
+class Leaderboard(Strict):
+    """How the score S_h is formed: DSH-Bench, equation (1)."""
+
+    preservation_weight: float = Field(default=1.5, gt=0)
+    following_weight: float = Field(default=1.5, gt=0)
+    quality_weight: float = Field(default=1.0, gt=0)
+    constant: float = Field(
+        default=3.0, gt=0, description="Numerator of S_h; the paper's is 3 though weights sum to 4"
+    )
+    min_coverage: float = Field(
+        default=0.9, ge=0, le=1, description="Below this share of scored samples: no headline number"
+    )
+
+
+class Statistics(Strict):
+    """Intervals around every number."""
+
+    bootstrap: int = Field(default=1000, ge=0, description="Draws, clustered by subject; 0: none")
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class Run(Strict):
+    """How the work is done. Nothing here changes a result, so nothing here is part of a key."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto takes a GPU where there is one"
+    )
+    batch_size: int = Field(
+        default=48, ge=1, description="Samples between two saves; a killed job repeats at most one batch"
+    )
+    threads: int = Field(
+        default=1, ge=1, description="CPU threads per job; more than 1 may change the last digit"
+    )
+
+
+class Study(Strict):
+    """One study: what is generated, scored and tabulated."""
+
+    study: str = Field(pattern=NAME, description="Name of the study; part of the results' folder")
+    title: str = Field(default="", description="Heading of the report")
+    benchmark: Use = Field(description="Card in workflow/cards/benchmarks")
+    generators: list[Use] = Field(min_length=1, description="Cards in workflow/cards/generators")
+    metrics: list[Use] = Field(min_length=1, description="Cards in workflow/cards/metrics")
+    raters: Use | None = Field(default=None, description="Card in workflow/cards/raters, or none")
+    dimensions: Dimensions | None = Field(
+        default=None, description="Metrics of the leaderboard; none: no leaderboard"
+    )
+    samples_per_case: int = Field(default=1, ge=1, description="Pictures per case and generator")
+    shards: int = Field(default=1, ge=1, le=999, description="Parts of the benchmark, by subject")
+    seed: int = Field(default=0, ge=0, description="Every picture's seed derives from it")
+    leaderboard: Leaderboard = Field(default_factory=Leaderboard)
+    statistics: Statistics = Field(default_factory=Statistics)
+    run: Run = Field(default_factory=Run)
+    results: str = Field(default="results", description="Folder of the store and of the results")
+
+
+def _fields(model: Any, path: tuple[Any, ...]) -> list[str]:
+    """Names that are known at a place of a nested model."""
+    for step in path:
+        if isinstance(step, int) or not (isinstance(model, type) and issubclass(model, BaseModel)):
+            continue
+        if step not in model.model_fields:
+            return []
+        annotation = model.model_fields[step].annotation
+        nested = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type)]
+        model = next((a for a in nested if issubclass(a, BaseModel)), None)
+    return list(model.model_fields) if isinstance(model, type) else []
+
+
+def _faults(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[str, str, str]]:
+    for fault in error.errors():
+        path = tuple(p for p in fault["loc"] if not str(p).startswith("function-"))
+        field = ".".join(str(p) for p in path)
+        if fault["type"] == "extra_forbidden":
+            known = _fields(model, path[:-1])
+            yield field, f"unknown key '{path[-1]}'", suggest(str(path[-1]), known)
+        elif fault["type"] == "string_type":
+            yield field, f"{fault['input']!r} is not text", "put quotes around it"
+        elif fault["type"] == "missing":
+            yield field, "is required", ""
+        else:
+            yield field, f"{fault['msg']} (got {fault['input']!r})", ""
+
+
+def validate(model: type[M], value: Any, where: object) -> M:
+    """Check a mapping against a model.
+
+    Raises:
+        InputError: the first fault, naming file and field, with a suggestion for unknown keys.
+    """
+    if not isinstance(value, dict):
+        raise InputError(where, f"expected keys and values, got {value!r}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        field, fault, mend = next(_faults(model, error))
+        more = error.error_count() - 1
+        raise InputError(
+            f"{where}: {field}" if field else where,
+            fault + (f" ({more} more faults)" if more else ""),
+            mend,
+        ) from error
+
+
+def load_study(value: Any, where: object = "config") -> Study:
+    """Check a study as Snakemake or YAML hands it over, names included.
+
+    Raises:
+        InputError: naming the file, the field and the mend.
+    """
+    study = validate(Study, value, where)
+    for field in ("generators", "metrics"):
+        seen: set[str] = set()
+        for use in getattr(study, field):
+            if use.label.casefold() in seen:
+                raise InputError(
+                    f"{where}: {field}", f"'{use.label}' is listed twice", "give one another name:"
+                )
+            seen.add(use.label.casefold())
+    if study.dimensions:
+        known = [m.label for m in study.metrics]
+        for dimension, metric in study.dimensions.model_dump().items():
+            if metric not in known:
+                raise InputError(
+                    f"{where}: dimensions.{dimension}",
+                    f"'{metric}' is not among the study's metrics",
+                    suggest(metric, known),
+                )
+    return study

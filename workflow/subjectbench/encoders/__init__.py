@@ -1,0 +1,1 @@
+"""Pictures and texts to vectors, all behind ``encoders.base.Encoder``."""

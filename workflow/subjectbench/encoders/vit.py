@@ -1,0 +1,80 @@
+"""Vision transformers whose class token is the embedding: DINO and models of its form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from subjectbench.cards import EncoderCard
+from subjectbench.config import Strict
+from subjectbench.encoders import checkpoint
+from subjectbench.encoders.base import Encoder, fixed_batches
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+
+class Vit(Encoder):
+    """``transformers.ViTModel`` without its pooler: the class token after the last norm.
+
+    Preprocessing: where the card gives ``resize`` and ``crop``, shorter side and centre crop
+    (DreamBooth's DINO: 256 and 224, bicubic); otherwise the checkpoint's own. Resized by Pillow.
+    """
+
+    class Params(Strict):
+        """Parameters of a ViT card."""
+
+        resize: int | None = Field(default=None, ge=1, description="Shorter side in pixels")
+        crop: int | None = Field(default=None, ge=1, description="Centre crop in pixels")
+        compute_batch: int = Field(default=12, ge=1, description="Rows of every forward pass")
+
+    def __init__(self, params: Any, card: EncoderCard, device: str) -> None:
+        super().__init__(params, card, device)
+        from transformers import AutoImageProcessor, ViTModel
+
+        assert card.weights is not None
+
+        class WithoutPooler(ViTModel):
+            # A pooler that the checkpoint lacks would be filled with random numbers.
+            def __init__(self, config: Any) -> None:
+                super().__init__(config, add_pooling_layer=False)
+
+        self.model = checkpoint.load(WithoutPooler, card.weights, device, ignore=("pooler.",))
+        self.processor = AutoImageProcessor.from_pretrained(
+            checkpoint.folder(card.weights), backend="pil"
+        )
+
+    def _crop(self, picture: Image.Image) -> Image.Image:
+        from PIL import Image
+
+        if self.params.resize:
+            scale = self.params.resize / min(picture.size)
+            size = (round(picture.width * scale), round(picture.height * scale))
+            picture = picture.resize(size, Image.Resampling.BICUBIC)
+        if self.params.crop:
+            left, top = ((s - self.params.crop) // 2 for s in picture.size)
+            picture = picture.crop((left, top, left + self.params.crop, top + self.params.crop))
+        return picture
+
+    def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
+        """Embed RGB pictures. Returns float32 (n, hidden_size)."""
+        import numpy as np
+        import torch
+
+        rows = []
+        own = {"do_resize": False} if self.params.crop else {}
+        with torch.inference_mode():
+            for batch, count in fixed_batches(pictures, self.params.compute_batch):
+                pixels = self.processor(
+                    images=[self._crop(p) for p in batch], return_tensors="pt", **own
+                )["pixel_values"]
+                states = self.model(pixel_values=pixels.to(self.device)).last_hidden_state
+                rows.append(states[:count, 0].cpu().numpy())
+        width = self.model.config.hidden_size
+        return np.concatenate(rows) if rows else np.zeros((0, width), np.float32)
+
+
+PLUGIN = Vit

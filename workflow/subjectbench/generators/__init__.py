@@ -1,0 +1,1 @@
+"""Models under test and controls, all behind ``generators.base.Generator``."""

@@ -1,0 +1,75 @@
+"""The contract of a generator: jobs in, one outcome each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import BaseModel
+
+from subjectbench.cards import GeneratorCard
+from subjectbench.records import Status
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+@dataclass(frozen=True)
+class Job:
+    """One picture that is asked for.
+
+    ``details`` is the case's (the miniworld puts subject and scene there); ``seed`` is this
+    picture's own, 0 to 2**31 - 1.
+    """
+
+    sample_id: str
+    subject_id: str
+    subject: str
+    prompt: str
+    reference: Image.Image
+    seed: int
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One picture (RGB), or the reason why there is none."""
+
+    image: Image.Image | None
+    status: Status = Status.OK
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class References(Protocol):
+    """Reference pictures of the whole benchmark, for controls that need another subject's."""
+
+    subjects: list[str]
+
+    def picture(self, subject_id: str) -> Image.Image | None:
+        """Reference of a subject, RGB, or None if it could not be read."""
+
+
+class Generator(ABC):
+    """Makes pictures. A picture depends on its job alone, never on the other jobs of a call.
+
+    Models whose last digits depend on the shape of a batch (all on torch) run every forward pass
+    in the fixed shape ``compute_batch`` of their card, padded; it is a parameter, so it is part of
+    the identity.
+    """
+
+    version: ClassVar[str] = "1"
+    external: ClassVar[bool] = False
+    """True if the pictures are made and kept elsewhere: no job runs, rows say ``external``."""
+
+    class Params(BaseModel):
+        """Parameters of the card; subclasses extend it with ``extra='forbid'``."""
+
+    def __init__(
+        self, params: Any, card: GeneratorCard, references: References, device: str
+    ) -> None:
+        self.params, self.card, self.references, self.device = params, card, references, device
+
+    @abstractmethod
+    def generate(self, jobs: list[Job]) -> list[Outcome]:
+        """Return one outcome per job, in order. All jobs of a call share one subject."""

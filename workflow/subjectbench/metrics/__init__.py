@@ -1,0 +1,1 @@
+"""Per-sample scores, all behind ``metrics.base.Metric``."""

@@ -1,0 +1,76 @@
+"""The contract of a metric: samples in, one score row each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from subjectbench.cards import MetricCard
+from subjectbench.records import Status
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Vector:
+    """An embedding (d,) or the reason why there is none."""
+
+    status: Status
+    values: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample and what the metric declared to need of it. Missing parts are None."""
+
+    generator: str
+    sample_id: str
+    case_id: str
+    image: Vector | None = None
+    text: Vector | None = None
+    references: tuple[Vector, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A value, or the reason why there is none. ``n_raw`` counts the raw values behind it."""
+
+    status: Status
+    value: float | None = None
+    n_raw: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Metric(ABC):
+    """Scores samples one by one; averaging is no metric's business."""
+
+    version: ClassVar[str] = "1"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Subset of ``{"image", "text", "reference"}``: embeddings by the card's encoder."""
+
+    class Params(BaseModel):
+        """Parameters of the card; subclasses extend it with ``extra='forbid'``."""
+
+    def __init__(self, params: Any, card: MetricCard, root: Path) -> None:
+        self.params, self.card, self.root = params, card, root
+
+    def sources(self) -> list[Path]:
+        """Files that the scores come from, besides samples and embeddings."""
+        return []
+
+    def check(self, generators: list[str]) -> None:
+        """Find faults in the sources before any work starts.
+
+        Raises:
+            InputError: naming file, field and mend.
+        """
+
+    @abstractmethod
+    def score(self, items: list[Item]) -> list[Result]:
+        """Return one result per item, in order. Only samples that have a picture come here."""

@@ -1,0 +1,126 @@
+"""What every stage shares: its artifact, the folders of its upstream, and the device."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from subjectbench import cards
+from subjectbench.config import Run, Use, validate
+from subjectbench.errors import InputError
+from subjectbench.store import Artifact, Plan, Store
+from subjectbench.store.identity import changed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Context:
+    """One job: the artifact to make and the plan that it belongs to."""
+
+    plan: Plan
+    artifact: Artifact
+
+    @cached_property
+    def store(self) -> Store:
+        """The store of the plan."""
+        return Store(Path(self.plan.results))
+
+    @cached_property
+    def run(self) -> Run:
+        """How to work; never what."""
+        return validate(Run, self.plan.study["run"], "plan: run")
+
+    @cached_property
+    def device(self) -> str:
+        """Torch device. Sets the thread count too, on which last digits depend."""
+        import torch
+
+        torch.set_num_threads(self.run.threads)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        if self.run.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        if self.run.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("config: run.device", "no CUDA device here", "use auto or cpu")
+        return self.run.device
+
+    def upstream(self, role: str) -> Path:
+        """Folder of the upstream artifact in a role."""
+        return self.plan.folder(self.artifact.upstream[role])
+
+    def roles(self, prefix: str) -> dict[str, Path]:
+        """Folders of all upstream artifacts whose role starts with ``prefix/``."""
+        return {
+            role.removeprefix(f"{prefix}/"): self.upstream(role)
+            for role in self.artifact.upstream
+            if role.startswith(f"{prefix}/")
+        }
+
+    def plugin(self, kind: str) -> tuple[Any, Any, Any]:
+        """Class, card and checked parameters of the plug-in that the artifact's job names."""
+        use = Use.model_validate(self.artifact.job["use"])
+        card = cards.load(kind, use.card)
+        return cards.plugin(kind, card, use.label), card, cards.params(kind, use, use.label)
+
+    def check_identity(self, now: Artifact) -> None:
+        """Refuse to make an artifact whose code, card or weights changed since it was planned.
+
+        Raises:
+            InputError: naming what changed.
+        """
+        if now.key != self.artifact.key:
+            what = "; ".join(changed(self.artifact.identity, now.identity)[:3])
+            raise InputError(
+                f"{self.artifact.kind} {self.artifact.name}",
+                f"changed since the run was planned: {what}",
+                "run snakemake again; it will plan with the change",
+            )
+
+
+def subject_shard(subject_id: str, shards: int) -> int:
+    """Shard of a subject: from its id alone, so that new subjects move no others."""
+    return zlib.crc32(subject_id.encode()) % shards
+
+
+def by_subject(frame: pd.DataFrame, batch_size: int) -> Iterator[tuple[str, list[pd.DataFrame]]]:
+    """Group samples by subject, and subjects into batches of about ``batch_size`` rows.
+
+    The subject's group is what a plug-in sees in one call: always the same rows, whatever batch
+    size, shard or order. A batch is only what is saved at once; its name is its first subject's
+    and its last subject's number in the whole, so another batch size never mixes with it.
+    """
+    groups = [group for _, group in frame.sort_values("sample_id").groupby("subject_id", sort=True)]
+    batch: list[pd.DataFrame] = []
+    start = rows = 0
+    for number, group in enumerate(groups):
+        batch.append(group)
+        rows += len(group)
+        if rows >= batch_size or number == len(groups) - 1:
+            yield f"{start:06d}-{number:06d}", batch
+            batch, rows, start = [], 0, number + 1
+
+
+def details(value: str) -> dict[str, Any]:
+    """Read a details cell."""
+    return dict(json.loads(value))
+
+
+def count(statuses: Iterable[str]) -> dict[str, int]:
+    """Rows by status, sorted."""
+    out: dict[str, int] = {}
+    for status in statuses:
+        out[str(status)] = out.get(str(status), 0) + 1
+    return dict(sorted(out.items()))
+
+
+def to_json(value: Any) -> str:
+    """Write a details cell: the same text for the same content."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

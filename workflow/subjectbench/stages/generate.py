@@ -1,0 +1,131 @@
+"""Generation: one artifact per model and shard, resumable by batch."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from subjectbench import images, progress, records
+from subjectbench.generators.base import Generator, Job, Outcome
+from subjectbench.records import Status
+from subjectbench.stages.base import (
+    Context,
+    by_subject,
+    count,
+    details,
+    subject_shard,
+    to_json,
+)
+from subjectbench.stages.prepare import Prepared
+from subjectbench.store import Partial
+
+
+def run(context: Context) -> None:
+    """Write samples.parquet and images.zip: one row per case and replicate, whatever happened."""
+    plugin, card, params = context.plugin("generator")
+    prepared = Prepared(context.upstream("benchmark"))
+    job = context.artifact.job
+    wanted = _wanted(prepared, job)
+
+    def build(folder: Path, partial: Partial) -> dict[str, int]:
+        generator: Generator | None = None
+        rows: list[dict[str, Any]] = []
+        pictures: dict[str, bytes] = {}
+        batches = list(by_subject(wanted, context.run.batch_size))
+        for name, groups in progress.bar(batches, len(batches), context.artifact.name):
+            saved = partial.load(name)
+            if saved is None:
+                if generator is None and not plugin.external:
+                    generator = plugin(params, card, prepared, _device(plugin, context))
+                done = [_group(generator, prepared, group) for group in groups]
+                partial.save(name, pickle.dumps(done))
+            else:
+                done = pickle.loads(saved)
+            for group_rows, group_pictures in done:
+                rows += group_rows
+                pictures |= group_pictures
+        rows.sort(key=lambda r: r["sample_id"])
+        records.write_table("samples", rows, folder / "samples.parquet")
+        images.write_zip(folder / "images.zip", pictures)
+        return count(r["status"] for r in rows)
+
+    context.store.make(context.artifact, build)
+
+
+def _device(plugin: type[Generator], context: Context) -> str:
+    return context.device if getattr(plugin, "uses_torch", False) else "cpu"
+
+
+def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:
+    """One row per picture asked for, of this shard."""
+    cases = prepared.cases
+    mine = cases["subject_id"].map(lambda s: subject_shard(s, job["shards"]) == job["shard"])
+    frames = [
+        cases[mine].assign(
+            replicate=replicate,
+            sample_id=lambda f, r=replicate: f["case_id"] + f"-s{r}",
+            seed=lambda f, r=replicate: [
+                records.sample_seed(job["seed"], case, r) for case in f["case_id"]
+            ],
+        )
+        for replicate in range(job["samples_per_case"])
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _group(
+    generator: Generator | None, prepared: Prepared, group: pd.DataFrame
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """All pictures of one subject."""
+    subject_id = group["subject_id"].iloc[0]
+    if generator is None:
+        outcomes = [Outcome(None, Status.EXTERNAL)] * len(group)
+    elif (reference := prepared.picture(subject_id)) is None:
+        outcomes = [Outcome(None, Status.BAD_REFERENCE)] * len(group)
+    else:
+        jobs = [
+            Job(
+                sample_id=row.sample_id,
+                subject_id=subject_id,
+                subject=row.subject,
+                prompt=row.prompt,
+                reference=reference,
+                seed=row.seed,
+                details=details(row.details),
+            )
+            for row in group.itertuples()
+        ]
+        outcomes = generator.generate(jobs)
+        if len(outcomes) != len(jobs):
+            raise RuntimeError(f"{len(outcomes)} outcomes for {len(jobs)} jobs of {subject_id}")
+    rows, pictures = [], {}
+    for row, outcome in zip(group.itertuples(), outcomes, strict=True):
+        outcome = _checked(outcome)
+        png = images.encode_png(outcome.image) if outcome.image is not None else None
+        if png:
+            pictures[f"{row.sample_id}.png"] = png
+        rows.append(
+            {
+                "sample_id": row.sample_id,
+                "case_id": row.case_id,
+                "replicate": row.replicate,
+                "seed": row.seed,
+                "status": outcome.status.value,
+                "image_sha256": images.sha256(png) if png else None,
+                "details": to_json(outcome.details),
+            }
+        )
+    return rows, pictures
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    """Turn a picture of one single colour, a broken model's usual output, into a status."""
+    if outcome.image is None:
+        return outcome
+    extrema = outcome.image.convert("RGB").getextrema()
+    if all(low == high for low, high in extrema):
+        return Outcome(None, Status.INVALID_IMAGE, {**outcome.details, "colour": str(extrema)})
+    return outcome

@@ -1,0 +1,101 @@
+"""Artifacts and plans: plain data that the workflow, the jobs and the manifests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from subjectbench.store import identity
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One folder of the store, or the results of one run.
+
+    Attributes:
+        kind: stage that makes it, e.g. ``score``.
+        name: readable path below the kind, e.g. ``miniworld/clip_i/noise/0``.
+        components: all that decides its content, JSON types only.
+        upstream: role to key of the artifacts that it is made from.
+        files: names of its files, besides ``manifest.json``.
+        job: arguments of the stage; all of them follow from components or from upstream.
+    """
+
+    kind: str
+    name: str
+    components: dict[str, Any]
+    upstream: dict[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    job: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> str:
+        """Identity, 12 hex digits."""
+        return identity.digest(self.identity)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the key is the hash of."""
+        return {
+            "scheme": identity.SCHEME,
+            "kind": self.kind,
+            "components": self.components,
+            "upstream": self.upstream,
+            "files": list(self.files),
+        }
+
+    @property
+    def folder(self) -> str:
+        """Path below the results folder."""
+        if self.kind == "report":
+            return f"{self.name}-{self.key}"
+        return f"store/{self.kind}/{self.name}/{self.key}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that one study needs, by key, with how to run it."""
+
+    study: dict[str, Any]
+    results: str
+    artifacts: dict[str, Artifact]
+    final: str
+
+    def folder(self, key: str) -> Path:
+        """Where an artifact lies, relative to the checkout."""
+        return Path(self.results) / self.artifacts[key].folder
+
+    def paths(self, key: str) -> list[str]:
+        """Every file of an artifact."""
+        return [str(self.folder(key) / f) for f in ("manifest.json", *self.artifacts[key].files)]
+
+    def of_kind(self, kind: str) -> list[Artifact]:
+        """Artifacts that one stage makes."""
+        return [a for a in self.artifacts.values() if a.kind == kind]
+
+    def save(self) -> Path:
+        """Write the plan under its own hash, so that a job always sees the plan it was made for."""
+        text = json.dumps(asdict(self), sort_keys=True, indent=1)
+        folder = Path(self.results) / "store" / ".plans"
+        path = folder / f"{identity.digest(json.loads(text))}.json"
+        if not path.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+                file.write(text)
+            os.replace(file.name, path)
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Read a saved plan."""
+        data = json.loads(path.read_text("utf-8"))
+        artifacts = {
+            key: Artifact(**{**value, "files": tuple(value["files"])})
+            for key, value in data.pop("artifacts").items()
+        }
+        return cls(artifacts=artifacts, **data)

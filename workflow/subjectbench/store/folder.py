@@ -1,0 +1,170 @@
+"""The store on disk: whole artifacts or none, and the rows done so far of those under way."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from subjectbench.errors import InputError
+from subjectbench.store.artifact import Artifact
+from subjectbench.store.identity import hash_file
+
+MANIFEST = "manifest.json"
+"""What an artifact is: the same bytes wherever and whenever it is made."""
+
+RECORD = "record.json"
+"""How it was made here: host, device, time. Neither keyed nor hashed."""
+
+
+class Partial:
+    """Batches of an unfinished artifact. They outlive a killed job, and only whole ones count."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, batch: str) -> bytes | None:
+        """Return a saved batch, or None."""
+        path = self.folder / batch
+        return path.read_bytes() if path.is_file() else None
+
+    def save(self, batch: str, data: bytes) -> None:
+        """Keep a finished batch; atomic, so that a kill leaves all of it or nothing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", delete=False) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, self.folder / batch)
+
+
+def _environment() -> dict[str, Any]:
+    """Recorded with an artifact, never part of its key."""
+    git = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    return {
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "git_commit": git.stdout.strip() or None,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+class Store:
+    """The results folder of one checkout.
+
+    Args:
+        results: folder that holds ``store/`` and the runs.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+
+    def path(self, artifact: Artifact) -> Path:
+        """Folder of an artifact."""
+        return self.results / artifact.folder
+
+    def has(self, artifact: Artifact) -> bool:
+        """Whether an artifact is there, whole: every file has the size its manifest states."""
+        folder = self.path(artifact)
+        try:
+            files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        except (FileNotFoundError, json.JSONDecodeError):
+            return False
+        return all(
+            (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
+            for name, facts in files.items()
+        )
+
+    @contextmanager
+    def _lock(self, artifact: Artifact) -> Iterator[None]:
+        """One process per key. The system drops the lock of a killed one."""
+        folder = self.results / "store" / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / artifact.key).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def make(
+        self, artifact: Artifact, build: Callable[[Path, Partial], dict[str, int]]
+    ) -> Path:
+        """Make an artifact unless it is there.
+
+        ``build`` writes its files into a temporary folder and returns its row counts by status.
+        The folder is then renamed: a path that exists is complete.
+
+        Raises:
+            InputError: ``build`` did not write the files that were announced.
+        """
+        final = self.path(artifact)
+        with self._lock(artifact):
+            if self.has(artifact):  # made meanwhile, perhaps by the orphan of a killed run
+                return final
+            work = self.results / "store" / ".work"
+            work.mkdir(parents=True, exist_ok=True)
+            partial = Partial(work / artifact.key)
+            for stale in work.glob(f"{artifact.key}-*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            folder = Path(tempfile.mkdtemp(dir=work, prefix=f"{artifact.key}-"))
+            started = time.monotonic()
+            rows = build(folder, partial)
+            written = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+            if written != set(artifact.files):
+                raise InputError(
+                    f"{artifact.kind} {artifact.name}",
+                    f"wrote {sorted(written)}, announced {sorted(artifact.files)}",
+                )
+            manifest = {
+                "key": artifact.key,
+                "name": artifact.name,
+                **artifact.identity,
+                "files": {
+                    name: {
+                        "bytes": (folder / name).stat().st_size,
+                        "sha256": hash_file(folder / name),
+                    }
+                    for name in sorted(written)
+                },
+                "rows": rows,
+            }
+            record = {**_environment(), "seconds": round(time.monotonic() - started, 3)}
+            for name, facts in ((MANIFEST, manifest), (RECORD, record)):
+                (folder / name).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+            folder.chmod(0o755)
+            if final.exists():  # an empty folder made for us, or a damaged artifact
+                shutil.rmtree(final)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(final)
+            shutil.rmtree(partial.folder, ignore_errors=True)
+        return final
+
+    def verify(self, folder: Path) -> list[str]:
+        """Re-hash an artifact; return its faults in words."""
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError) as error:
+            return [f"{folder}: manifest: {error}"]
+        faults = []
+        for name, facts in manifest["files"].items():
+            path = folder / name
+            if not path.is_file():
+                faults.append(f"{path}: missing")
+            elif hash_file(path) != facts["sha256"]:
+                faults.append(f"{path}: bytes differ from the manifest")
+        return faults
