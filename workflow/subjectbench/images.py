@@ -14,7 +14,7 @@ import stat
 import unicodedata
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -119,6 +119,8 @@ def _ends_early(data: bytes, kind: str | None) -> bool:
         return int.from_bytes(data[4:8], "little") + 8 > len(data)
     if kind == "BMP":
         return int.from_bytes(data[2:6], "little") > len(data)
+    if kind == "TIFF":  # where the directory is; mostly it comes after the pixels
+        return int.from_bytes(data[4:8], "little" if data[:1] == b"I" else "big") + 2 > len(data)
     if kind == "AVIF":  # walk the boxes: the last one must end where the file does
         position = 0
         while position + 8 <= len(data):
@@ -240,12 +242,14 @@ def _reason(error: Exception, kind: str | None) -> str:
 def _decode(
     data: bytes,
     details: dict[str, Any],
-    bad: Any,
+    bad: Callable[[Status, str], Picture],
     max_pixels: int,
     animation: str,
 ) -> Picture:
     # Only listed decoders: EPS would start Ghostscript, and plug-ins differ between machines.
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    kind = details.get("format")
+    formats = FORMATS if kind is None else (kind,)
+    with Image.open(io.BytesIO(data), formats=formats) as image:
         details.setdefault("format", image.format)
         details.update(mode=image.mode, width=image.width, height=image.height)
         if image.width * image.height > max_pixels:
@@ -393,7 +397,9 @@ class ZipReader(Mapping[str, bytes]):
         except FileNotFoundError:
             raise InputError(path, "no such file") from None
         except (OSError, zipfile.BadZipFile) as error:
-            raise InputError(path, f"not a readable ZIP: {error}", "make or fetch it again") from None
+            raise InputError(
+                path, f"not a readable ZIP: {error}", "make or fetch it again"
+            ) from None
         try:
             infos = [i for i in self._zip.infolist() if not i.is_dir()]
             _check_names([i.filename for i in infos], path)
@@ -417,6 +423,10 @@ class ZipReader(Mapping[str, bytes]):
             raise InputError(
                 self.path, f"member '{name}' is damaged: {error}", "make or fetch it again"
             ) from error
+
+    def read(self, name: str) -> bytes:
+        """Return a member's bytes; the same as ``reader[name]``."""
+        return self[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._infos

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from subjectbench import checkpoint
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
-from subjectbench.encoders import checkpoint
 from subjectbench.encoders.base import Encoder, fixed_batches
 from subjectbench.errors import InputError
 

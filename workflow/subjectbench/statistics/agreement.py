@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import krippendorff
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from subjectbench.errors import InputError
 from subjectbench.statistics.correlation import CONSTANT, DECIMALS, TOO_FEW
 
-LEVELS = ("ordinal", "interval")
+Level = Literal["ordinal", "interval"]
+
+LEVELS: tuple[Level, ...] = ("ordinal", "interval")
 """Levels of measurement offered for Krippendorff's alpha."""
 
 MISSING = ("available", "complete")
@@ -46,7 +49,7 @@ def _matrix(ratings: ArrayLike) -> NDArray[np.float64]:
     return np.round(array, DECIMALS)
 
 
-def krippendorff_alpha(ratings: ArrayLike, level: str = "ordinal") -> Agreement:
+def krippendorff_alpha(ratings: ArrayLike, level: Level = "ordinal") -> Agreement:
     """Krippendorff's alpha for any number of raters, with missing ratings.
 
     Args:
@@ -97,5 +100,7 @@ def mean_over_raters(
     counts = (~np.isnan(array)).sum(axis=0).astype(np.int64)
     needed = max(1, array.shape[0] if missing == "complete" else 1)
     sums = np.nansum(array, axis=0)
-    means = np.where(counts >= needed, sums / np.maximum(counts, 1), np.nan)
-    return np.round(means, DECIMALS), counts
+    means: NDArray[np.float64] = np.full(len(counts), np.nan)
+    given = counts >= needed
+    means[given] = np.round(sums[given] / counts[given], DECIMALS)
+    return means, counts

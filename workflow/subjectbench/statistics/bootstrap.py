@@ -142,7 +142,7 @@ class Resample:
 
 
 def percentile(draws: Floats, confidence: float, clusters: int) -> Interval:
-    """Percentile interval of bootstrap draws (Efron; linear interpolation between order statistics).
+    """Percentile interval of bootstrap draws (numpy's linear interpolation).
 
     Args:
         draws: shape (draws,), NaN where undefined.

@@ -28,7 +28,8 @@ def pareto_front(points: ArrayLike) -> NDArray[np.bool_]:
     array = finite(points, "points", ndim=2) if np.size(points) else np.empty((0, 2))
     if array.shape[1] != 2:
         raise InputError("points", f"have {array.shape[1]} coordinates, expected 2")
-    as_good = (array[None, :, :] >= array[:, None, :]).all(axis=2)
-    better = (array[None, :, :] > array[:, None, :]).any(axis=2)
-    front: NDArray[np.bool_] = ~(as_good & better).any(axis=1)
+    x, y = array[:, 0], array[:, 1]
+    # beaten[i, j]: point j beats point i
+    beaten = (x >= x[:, None]) & (y >= y[:, None]) & ((x > x[:, None]) | (y > y[:, None]))
+    front: NDArray[np.bool_] = np.logical_not(np.any(beaten, axis=1))
     return front

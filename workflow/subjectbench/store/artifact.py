@@ -44,6 +44,7 @@ class Artifact:
         return {
             "scheme": identity.SCHEME,
             "kind": self.kind,
+            "name": self.name,
             "components": self.components,
             "upstream": self.upstream,
             "files": list(self.files),

@@ -18,7 +18,7 @@ from typing import Any
 
 from subjectbench.errors import InputError
 from subjectbench.store.artifact import Artifact
-from subjectbench.store.identity import hash_file
+from subjectbench.hashing import sha256_file
 
 MANIFEST = "manifest.json"
 """What an artifact is: the same bytes wherever and whenever it is made."""
@@ -128,12 +128,11 @@ class Store:
                 )
             manifest = {
                 "key": artifact.key,
-                "name": artifact.name,
                 **artifact.identity,
                 "files": {
                     name: {
                         "bytes": (folder / name).stat().st_size,
-                        "sha256": hash_file(folder / name),
+                        "sha256": sha256_file(folder / name),
                     }
                     for name in sorted(written)
                 },
@@ -165,6 +164,6 @@ class Store:
             path = folder / name
             if not path.is_file():
                 faults.append(f"{path}: missing")
-            elif hash_file(path) != facts["sha256"]:
+            elif sha256_file(path) != facts["sha256"]:
                 faults.append(f"{path}: bytes differ from the manifest")
         return faults

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectbench.errors import InputError
+from subjectbench.hashing import sha256_file
 
 SCHEME = 1
 """Version of this scheme; a change of it renews every key."""
@@ -25,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 NEUTRAL = frozenset(
     f"subjectbench{name}"
-    for name in ("", ".errors", ".config", ".cards", ".plan", ".cli", ".progress", ".stages.base")
+    for name in ("", ".errors", ".config", ".cards", ".plan", ".cli", ".progress")
 )
 """Modules that decide when and where work is done but not what comes out; ``store`` as well.
 
@@ -47,12 +48,6 @@ def digest(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
 
 
-def hash_file(path: Path) -> str:
-    """sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def hash_sources(paths: Iterable[Path], root: Path) -> dict[str, str]:
     """sha256 of each file, by its name relative to ``root`` (its bare name if outside).
 
@@ -63,7 +58,7 @@ def hash_sources(paths: Iterable[Path], root: Path) -> dict[str, str]:
     for path in paths:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         pointer = path.with_name(path.name + ".dvc")
-        out[name] = hash_file(pointer) if pointer.is_file() else hash_file(path)
+        out[name] = sha256_file(pointer) if pointer.is_file() else sha256_file(path)
     return dict(sorted(out.items()))
 
 

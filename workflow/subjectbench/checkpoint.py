@@ -7,7 +7,7 @@ from typing import Any
 
 from subjectbench.cards import ROOT, Weights
 from subjectbench.errors import InputError
-from subjectbench.store.identity import hash_file
+from subjectbench.hashing import sha256_file
 
 
 def folder(weights: Weights) -> Path:
@@ -33,7 +33,7 @@ def folder(weights: Weights) -> Path:
                 "check the network, the licence gate and HF_TOKEN, or fill the hub cache first",
             ) from error
     for name, expected in weights.sha256.items():
-        if not (path / name).is_file() or hash_file(path / name) != expected:
+        if not (path / name).is_file() or sha256_file(path / name) != expected:
             raise InputError(
                 path / name,
                 "is missing or not the file that the card names",

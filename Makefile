@@ -1,0 +1,50 @@
+# make reproduce   from a fresh clone to every table and figure of the default study
+# make test        lint, formatting, types and all tests
+# make weights     train the miniworld's small models anew (an hour or more on 2 cores)
+# make lock        pin the newest versions of envs/requirements.in
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+CORES ?= all
+BIN := $(abspath $(VENV))/bin
+export PATH := $(BIN):$(PATH)
+
+.PHONY: reproduce test lint weights lock clean
+.DEFAULT_GOAL := reproduce
+
+$(VENV)/.installed: envs/requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement envs/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+reproduce: $(VENV)/.installed
+	$(BIN)/snakemake --cores $(CORES)
+	@echo "Open results/latest/index.html"
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/mypy
+	$(BIN)/snakemake --lint
+
+test: $(VENV)/.installed lint
+	$(BIN)/pytest
+
+weights: $(VENV)/.installed
+	for recipe in clip hps dino; do $(BIN)/python -m subjectbench.miniworld.train --recipe $$recipe || exit 1; done
+	$(BIN)/python -m subjectbench.miniworld.train_diffusion
+
+lock:
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/pip install --quiet --requirement envs/requirements.in
+	{ echo "# Made by 'make lock' from requirements.in. The same pins serve CPU and GPU machines: on a"; \
+	  echo "# GPU machine pip adds the CUDA libraries that torch itself pins."; \
+	  .lock-venv/bin/pip freeze | sed -e 's/+cpu$$//' -e '/^nvidia-/d' -e '/^triton==/d' -e '/^cuda-/d'; } > envs/requirements.txt
+	rm -rf .lock-venv
+
+clean:
+	rm -rf $(VENV) results logs .snakemake

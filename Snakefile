@@ -1,0 +1,40 @@
+"""SubjectBench: every table and figure of one study.
+
+snakemake --cores all                                          the study of config.yaml
+snakemake --cores all --configfile workflow/studies/NAME.yaml  another study
+snakemake --dry-run                                            what would run
+"""
+
+from snakemake.utils import min_version
+
+from subjectbench.errors import InputError
+
+min_version("9.19")
+
+# A study file given with --configfile stands for config.yaml; --config changes single keys.
+if "study" not in config:
+
+    configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/generate.smk"
+include: "workflow/rules/embed.smk"
+include: "workflow/rules/score.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    """Every table and figure of the study, in one folder."""
+    input:
+        PLAN.paths(PLAN.final),
+    default_target: True
+
+
+onsuccess:
+    point_latest()

@@ -1,0 +1,62 @@
+"""Plan the study, and answer what an artifact is made from.
+
+The plan carries every artifact's identity in its path, so Snakemake only asks whether a path
+exists. It is saved under its own hash; each job reads it from there.
+"""
+
+import os
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from subjectbench.config import load_study
+from subjectbench.plan import make_plan
+
+
+def plan_study():
+    """Check the config and everything it names, before any work starts."""
+    try:
+        return make_plan(load_study(config, "config"))
+    except InputError as error:
+        raise WorkflowError(f"\n\n{error}\n") from None
+
+
+PLAN = plan_study()
+PLAN_FILE = str(PLAN.save())
+STORE = f"{PLAN.results}/store"
+FINAL = str(PLAN.folder(PLAN.final))
+# Jobs that can use a GPU count as one where there is one; the profile says how many run at once.
+GPU = int(PLAN.study["run"]["device"] != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")))
+
+
+wildcard_constraints:
+    key="[0-9a-f]{12}",
+
+
+def upstream(wildcards):
+    """Files that the artifact with this key is made from."""
+    artifact = PLAN.artifacts[wildcards.key]
+    return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+
+
+def upstream_of_final(wildcards):
+    """Files that the report is made from."""
+    artifact = PLAN.artifacts[PLAN.final]
+    return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+
+
+def tables_files():
+    """Files of the tables artifact, whose names depend on the study."""
+    (tables,) = PLAN.of_kind("tables")
+    return [f"{STORE}/tables/{{name}}/{{key}}/{f}" for f in ("manifest.json", *tables.files)]
+
+
+def point_latest():
+    """Let results/latest follow the run that just ended."""
+    latest = Path(PLAN.results) / "latest"
+    target = Path(FINAL).name
+    if latest.is_symlink() and os.readlink(latest) == target:
+        return
+    temporary = latest.with_name(f".latest-{os.getpid()}")
+    temporary.symlink_to(target)
+    os.replace(temporary, latest)

@@ -1,0 +1,27 @@
+"""Make the pictures of every model.
+
+REQUIRED INPUTS: the prepared benchmark.
+OUTPUTS: store/generate/<benchmark>/<model>/<shard>/<key>/: one byte-stable ZIP of pictures and
+one row per picture asked for. Finished batches of a killed job are reused.
+"""
+
+
+rule generate_images:
+    """Make the pictures of one model and shard."""
+    input:
+        ancient(upstream),
+    output:
+        f"{STORE}/generate/{{name}}/{{key}}/manifest.json",
+        f"{STORE}/generate/{{name}}/{{key}}/samples.parquet",
+        f"{STORE}/generate/{{name}}/{{key}}/images.zip",
+    log:
+        "logs/generate/{name}/{key}.log",
+    benchmark:
+        "logs/generate/{name}/{key}.benchmark.tsv"
+    resources:
+        gpu=GPU,
+    shell:
+        "subjectbench generate"
+        " --plan {PLAN_FILE:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"

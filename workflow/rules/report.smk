@@ -1,0 +1,42 @@
+"""Tables, figures and the page that shows them.
+
+REQUIRED INPUTS: all scores and ratings of the study.
+OUTPUTS: store/tables/<study>/<key>/ and results/<study>-<key>/ with tables, figures, the resolved
+config and index.html.
+"""
+
+
+rule tabulate_study:
+    """Make every table of the study: means with n, coverage and interval; agreement."""
+    input:
+        ancient(upstream),
+    output:
+        tables_files(),
+    log:
+        "logs/tables/{name}/{key}.log",
+    benchmark:
+        "logs/tables/{name}/{key}.benchmark.tsv"
+    shell:
+        "subjectbench tabulate"
+        " --plan {PLAN_FILE:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"
+
+
+rule write_report:
+    """Draw the figures and write index.html, with captions that say how to read each."""
+    input:
+        ancient(upstream_of_final),
+    output:
+        PLAN.paths(PLAN.final),
+    log:
+        f"logs/report/{PLAN.final}.log",
+    benchmark:
+        f"logs/report/{PLAN.final}.benchmark.tsv"
+    params:
+        key=PLAN.final,
+    shell:
+        "subjectbench report"
+        " --plan {PLAN_FILE:q}"
+        " --key {params.key:q}"
+        " > {log:q} 2>&1"

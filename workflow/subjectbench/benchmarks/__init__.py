@@ -1,0 +1,1 @@
+"""Benchmarks: subjects, prompts and reference pictures, one module per format."""

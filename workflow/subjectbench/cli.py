@@ -1,0 +1,235 @@
+"""The command line: verbs that rules call, and verbs that people call.
+
+Heavy imports stay inside verbs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from subjectbench import __version__, cards
+from subjectbench.cards import ROOT
+from subjectbench.config import Study, Use, load_study
+from subjectbench.errors import InputError
+from subjectbench.store import Plan, Store
+
+STAGES = {
+    "prepare": ("prepare", "run", "read a benchmark: cases and reference pictures"),
+    "generate": ("generate", "run", "make the pictures of one model and shard"),
+    "embed-cases": ("embed", "run_cases", "embed a benchmark's references and prompts"),
+    "embed-images": ("embed", "run_images", "embed the pictures of one model and shard"),
+    "score": ("score", "run", "score one model and shard with one metric"),
+    "rate": ("rate", "run", "collect the ratings of one panel"),
+    "tabulate": ("tabulate", "run", "make the tables of a study"),
+    "report": ("report", "run", "draw the figures and write index.html"),
+}
+
+
+def _stage(args: argparse.Namespace) -> None:
+    """Make one artifact of a plan (called by the rules)."""
+    import importlib
+
+    from subjectbench.plan import make_plan
+    from subjectbench.stages.base import Context
+
+    plan = Plan.read(args.plan)
+    context = Context(plan, plan.artifacts[args.key])
+    now = make_plan(load_study(plan.study, args.plan))
+    _check_identity(context, now)
+    module, function, _ = STAGES[args.verb]
+    getattr(importlib.import_module(f"subjectbench.stages.{module}"), function)(context)
+
+
+def _check_identity(context: Any, now: Plan) -> None:
+    """Refuse to file work under a key whose code, card or data changed since it was planned."""
+    if context.artifact.key in now.artifacts:
+        return
+    same = [
+        a
+        for a in now.artifacts.values()
+        if (a.kind, a.name) == (context.artifact.kind, context.artifact.name)
+    ]
+    if same:
+        context.check_identity(same[0])
+    raise InputError(context.artifact.name, "is no longer part of the study", "run snakemake again")
+
+
+def _read_config(paths: list[Path]) -> Study:
+    merged: dict[str, Any] = {}
+    for path in paths:
+        value = cards.read_yaml(path)
+        if not isinstance(value, dict):
+            raise InputError(path, "expected keys and values")
+        merged |= value
+    return load_study(merged, ", ".join(map(str, paths)))
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from subjectbench.plan import make_plan
+
+    return make_plan(_read_config(args.config))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Check a config and everything that it names, and say what a run would need."""
+    plan = _plan(args)
+    store = Store(Path(plan.results))
+    kinds = dict.fromkeys(a.kind for a in plan.artifacts.values())
+    print(f"study {plan.study['study']}: nothing wrong found")
+    for kind in kinds:
+        wanted = plan.of_kind(kind)
+        there = sum(store.has(a) for a in wanted)
+        print(f"  {kind:14} {len(wanted):4} artifacts, {there:4} of them there already")
+
+
+def _explain(args: argparse.Namespace) -> None:
+    """Say which artifacts are missing, and how they differ from the nearest that are there."""
+    from subjectbench.store.identity import changed
+
+    plan = _plan(args)
+    store = Store(Path(plan.results))
+    missing = [a for a in plan.artifacts.values() if not store.has(a)]
+    for artifact in missing:
+        print(f"{artifact.kind} {artifact.name} {artifact.key}")
+        older = sorted(
+            store.path(artifact).parent.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime
+        )
+        if not older:
+            print("  never made")
+            continue
+        found = json.loads(older[-1].read_text("utf-8"))
+        for line in changed(found["components"], artifact.components):
+            print(f"  {line}")
+        for role in changed(found["upstream"], artifact.upstream):
+            print(f"  made from another {role}")
+    if not missing:
+        print("nothing would run: every artifact of this study is there")
+
+
+def _verify(args: argparse.Namespace) -> None:
+    """Re-hash every artifact of a study and compare with the manifests."""
+    plan = _plan(args)
+    store = Store(Path(plan.results))
+    there = [a for a in plan.artifacts.values() if (store.path(a) / "manifest.json").is_file()]
+    faults = [f for a in there for f in store.verify(store.path(a))]
+    print("\n".join(faults) if faults else f"{len(there)} artifacts hashed, all as their manifests say")
+    if faults:
+        raise SystemExit(1)
+
+
+def _check_benchmark(args: argparse.Namespace) -> None:
+    """Count a benchmark's parts and list what is odd about it."""
+    card = cards.load("benchmark", args.card, "command line")
+    given = {}
+    for item in args.param or []:
+        name, _, value = item.partition("=")
+        given[name] = value
+    use = Use(card=args.card, params=given)
+    benchmark = cards.plugin("benchmark", card, args.card)(
+        cards.params("benchmark", use, "command line"), ROOT
+    )
+    benchmark.check()
+    cases = benchmark.cases()
+    print(f"{card.title}: {cases['subject_id'].nunique()} subjects, {len(cases)} cases")
+    for column in ("domain", "kind", "difficulty", "scenario"):
+        counts = cases.groupby(column, sort=True)["case_id" if column == "scenario" else "subject_id"]
+        print(f"  {column}: " + ", ".join(f"{k} {n}" for k, n in counts.nunique().items()))
+    pairs = cases[["domain", "category"]].dropna().drop_duplicates()
+    print(f"  categories (domain x category): {len(pairs)}")
+    anomalies = list(benchmark.anomalies()) if hasattr(benchmark, "anomalies") else []
+    print(f"{len(anomalies)} anomalies" + (":" if anomalies else ""))
+    kinds: dict[str, list[Any]] = {}
+    for anomaly in anomalies:
+        kinds.setdefault(anomaly["kind"], []).append(anomaly)
+    for kind, found in kinds.items():
+        print(f"  {kind}: {len(found)}")
+        for anomaly in found if args.all else found[:3]:
+            print("    " + "  ".join(f"{v}" for k, v in anomaly.items() if k != "kind"))
+        if len(found) > 3 and not args.all:
+            print(f"    ... and {len(found) - 3} more (--all lists them)")
+
+
+def _cards(args: argparse.Namespace) -> None:
+    """List the cards: what a config can name."""
+    for kind in cards.KINDS if args.kind is None else [args.kind]:
+        print(f"{kind}:")
+        for name in cards.names(kind):
+            print(f"  {name:28} {cards.load(kind, name).title}")
+
+
+def schema_text() -> str:
+    """JSON schema of ``config.yaml``, as kept in ``workflow/config.schema.json``."""
+    return json.dumps(Study.model_json_schema(), indent=2, sort_keys=True) + "\n"
+
+
+def _schema(args: argparse.Namespace) -> None:
+    """Print the JSON schema of config.yaml (--write keeps the checked-in copy true)."""
+    if args.write:
+        (ROOT / "workflow" / "config.schema.json").write_text(schema_text())
+    else:
+        print(schema_text(), end="")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="subjectbench",
+        description="Evaluate subject-driven text-to-image models, reproducibly. "
+        "'snakemake --cores all' runs a study; these verbs look at one.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, run: Callable[[argparse.Namespace], None], text: str = "") -> Any:
+        about = text or (run.__doc__ or "")
+        sub = verbs.add_parser(name, help=about, description=about)
+        sub.set_defaults(run=run)
+        return sub
+
+    def with_config(sub: Any) -> None:
+        sub.add_argument(
+            "--config",
+            nargs="+",
+            type=Path,
+            default=[ROOT / "config.yaml"],
+            metavar="FILE",
+            help="study to look at; later files change single top-level keys of earlier ones",
+        )
+
+    with_config(verb("check", _check))
+    with_config(verb("explain", _explain))
+    with_config(verb("verify", _verify))
+    sub = verb("check-benchmark", _check_benchmark)
+    sub.add_argument("card", help="benchmark card, e.g. dsh_bench")
+    sub.add_argument(
+        "--param", action="append", metavar="NAME=TEXT", help="parameter of the card, e.g. metadata=FILE"
+    )
+    sub.add_argument("--all", action="store_true", help="list every anomaly")
+    sub = verb("cards", _cards)
+    sub.add_argument("kind", nargs="?", choices=sorted(cards.KINDS))
+    sub = verb("schema", _schema)
+    sub.add_argument("--write", action="store_true", help="rewrite workflow/config.schema.json")
+    for name, (_, _, text) in STAGES.items():
+        sub = verb(name, _stage, f"[called by a rule] {text}")
+        sub.add_argument("--plan", type=Path, required=True, help="plan that the workflow saved")
+        sub.add_argument("--key", required=True, help="artifact to make")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb. Returns the exit status: 2 for a fault in what the user supplied."""
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Raters: judgements by people, or by a declared simulation of them."""

@@ -1,0 +1,196 @@
+"""The folder that a run leaves for people: tables, figures, the resolved config, one page."""
+
+from __future__ import annotations
+
+import html
+import shutil
+from pathlib import Path
+from typing import Any
+
+import docutils.core
+import matplotlib
+import pandas as pd
+import yaml
+
+from subjectbench import figures, images, records, tables
+from subjectbench.cards import ROOT
+from subjectbench.records import Status
+from subjectbench.stages.base import Context
+from subjectbench.stages.prepare import Prepared, open_png
+from subjectbench.stages.tabulate import caption
+from subjectbench.store import Partial
+
+GALLERY_CASES = 8
+
+
+def run(context: Context) -> None:
+    """Write index.html, config.yaml, tables/ and figures/."""
+    job = context.artifact.job
+    source = context.upstream("tables")
+
+    def build(folder: Path, _: Partial) -> dict[str, int]:
+        (folder / "tables").mkdir()
+        (folder / "figures").mkdir()
+        for name in job["tables"]:
+            for ending in tables.FORMATS:
+                shutil.copyfile(source / f"{name}.{ending}", folder / "tables" / f"{name}.{ending}")
+        frames = {
+            n: pd.read_csv(source / f"{n}.csv", keep_default_na=False, na_values=[""])
+            for n in job["tables"]
+        }
+        for name in job["figures"]:
+            with matplotlib.rc_context(figures.STYLE):
+                figures.save(_figure(context, name, frames), folder / "figures" / name)
+        config = yaml.safe_dump(job["study"], sort_keys=False, allow_unicode=True)
+        (folder / "config.yaml").write_text(config)
+        (folder / "index.html").write_text(_page(context, frames), encoding="utf-8")
+        return {}
+
+    context.store.make(context.artifact, build)
+
+
+def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any:
+    job = context.artifact.job
+    if name.startswith("by_"):
+        return figures.breakdown(frames[name], name.removeprefix("by_"))
+    if name == "agreement":
+        return figures.agreement(frames["agreement"])
+    if name == "preservation_following":
+        titles = {d: job["metrics"][m]["title"] for d, m in job["dimensions"].items()}
+        return figures.preservation_following(frames["leaderboard"], titles)
+    return _gallery(context)
+
+
+def _gallery(context: Context) -> Any:
+    """A fixed choice of cases, spread over subjects and scenarios, for all models."""
+    prepared = Prepared(context.upstream("benchmark"))
+    titles = {g: facts["title"] for g, facts in context.artifact.job["generators"].items()}
+    subjects = prepared.subjects
+    step = max(1, len(subjects) // GALLERY_CASES)
+    chosen = []
+    for i, subject in enumerate(subjects[::step][:GALLERY_CASES]):
+        cases = prepared.cases[prepared.cases["subject_id"] == subject]
+        # Two cases per scenario: every second one of a later subject shows another scenario.
+        chosen.append(cases.iloc[(2 * i) % len(cases)])
+    columns = [(str(c["scenario"]), str(c["prompt"])) for c in chosen]
+    rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
+    folders = context.roles("samples")
+    for generator, title in titles.items():
+        shards = [f for r, f in folders.items() if r.rpartition("/")[0] == generator]
+        rows.append((title, [_picture(shards, f"{c['case_id']}-s0") for c in chosen]))
+    return figures.gallery(columns, rows)
+
+
+def _picture(shards: list[Path], sample_id: str) -> Any:
+    for folder in shards:
+        samples = records.read_table("samples", folder / "samples.parquet")
+        mine = samples[samples["sample_id"] == sample_id]
+        if len(mine) and mine["status"].iloc[0] == Status.OK:
+            with images.ZipReader(folder / "images.zip") as archive:
+                return open_png(archive.read(f"{sample_id}.png"))
+    return None
+
+
+def caption_text(name: str) -> str:
+    """The reStructuredText that says how to read a table or figure."""
+    path = ROOT / "workflow" / "report" / f"{name}.rst"
+    return path.read_text("utf-8") if path.is_file() else ""
+
+
+def _rendered(rst: str) -> str:
+    parts = docutils.core.publish_parts(
+        rst, writer="html5", settings_overrides={"report_level": 3, "halt_level": 3}
+    )
+    return str(parts["body"])
+
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1060px; margin: 2em auto; padding: 0 1em;
+  color: #222; }
+h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2.2em; }
+.note { background: #fff3cd; border: 1px solid #e6d28a; padding: .6em 1em; border-radius: 4px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
+th, td { padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child, td.text, th.text { text-align: left; }
+tbody tr:hover { background: #f4f6f8; } img { max-width: 100%; }
+.files { font-size: 13px; color: #666; } code { background: #f2f2f2; padding: 0 .25em; }
+"""
+
+
+def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
+    job = context.artifact.job
+    notes = []
+    if job["synthetic"]:
+        notes.append(
+            "<b>Synthetic.</b> Subjects, pictures and most models of this study are made up; "
+            "its numbers say nothing about real models."
+        )
+    if job["raters_simulated"]:
+        notes.append("<b>Simulated raters.</b> No person rated anything here.")
+    sections = []
+    order = ["leaderboard", "preservation_following", "gallery", "agreement", "rater_agreement"]
+    names = [*job["tables"], *(f for f in job["figures"] if f not in job["tables"])]
+    names.sort(key=lambda n: order.index(n) if n in order else len(order))
+    for name in names:
+        sections.append(_section(name, job, frames.get(name)))
+    title = html.escape(job["title"])
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+        + "".join(f'<p class="note">{n}</p>\n' for n in notes)
+        + f"<p>Study <code>{html.escape(context.artifact.name)}</code>, "
+        f"key <code>{context.artifact.key}</code>: the same key always holds the same bytes. "
+        'Resolved config: <a href="config.yaml">config.yaml</a>. What each number was made from: '
+        "<code>manifest.json</code> here and in the store.</p>\n"
+        + "\n".join(sections)
+        + "\n</body></html>\n"
+    )
+
+
+def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
+    title = caption(name, job) if frame is not None else name.replace("_", " ").capitalize()
+    text = [f'<h2 id="{name}">{html.escape(title)}</h2>', _rendered(caption_text(name))]
+    files = []
+    if name in job["figures"]:
+        text.append(f'<img src="figures/{name}.svg" alt="{html.escape(title)}">')
+        files += [f"figures/{name}.{ending}" for ending in ("svg", "png")]
+    if frame is not None:
+        shown = _table(tables.compact(_readable(name, frame)))
+        # Long tables stay out of the way until asked for.
+        folded = len(frame) > 30
+        text.append(f"<details><summary>{len(frame)} rows</summary>" if folded else "")
+        text.append(f'<div class="wide">{shown}</div>' + ("</details>" if folded else ""))
+        files += [f"tables/{name}.{ending}" for ending in tables.FORMATS]
+    links = ", ".join(f'<a href="{f}">{f}</a>' for f in files)
+    return "\n".join([*text, f'<p class="files">{links}</p>'])
+
+
+def _readable(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that a page shows; the files have all."""
+    dropped = ["generator", "metric"] if "title" in frame.columns else ["metric"]
+    if name == "agreement":
+        dropped += ["fisher_clip", "kendall_tau_b_fisher", "spearman_fisher"]
+    return frame.drop(columns=[c for c in dropped if c in frame.columns])
+
+
+def _table(frame: pd.DataFrame) -> str:
+    kinds = ["" if pd.api.types.is_numeric_dtype(frame[c]) else ' class="text"' for c in frame]
+    head = "".join(
+        f"<th{kind}>{html.escape(tables.HEADERS.get(c, str(c).replace('_', ' ')))}</th>"
+        for c, kind in zip(frame.columns, kinds, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{html.escape(_cell(v))}</td>" for v, kind in zip(row, kinds, strict=True)
+        )
+        + "</tr>\n"
+        for row in frame.itertuples(index=False)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return tables.DASH
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
