@@ -30,10 +30,10 @@ localrules:
 
 
 rule all:
+    default_target: True
     """Every table and figure of the study, in one folder."""
     input:
         PLAN.paths(PLAN.final),
-    default_target: True
 
 
 onsuccess:

@@ -49,7 +49,7 @@ def test_modules_stay_light() -> None:
 # --- text ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))] * 2)),
     st.sampled_from(["\n", "\r\n"]),

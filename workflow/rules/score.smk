@@ -18,10 +18,7 @@ rule score_metric:
     benchmark:
         "logs/score/{name}/{key}.benchmark.tsv"
     shell:
-        "subjectbench score"
-        " --plan {PLAN_FILE:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench score" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule rate_samples:
@@ -36,7 +33,4 @@ rule rate_samples:
     benchmark:
         "logs/rate/{name}/{key}.benchmark.tsv"
     shell:
-        "subjectbench rate"
-        " --plan {PLAN_FILE:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench rate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"

@@ -63,7 +63,9 @@ def load(model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...
     )
     faults = {
         "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(k for k in info["unexpected_keys"] if not (ignore and k.startswith(ignore))),
+        "unexpected": sorted(
+            k for k in info["unexpected_keys"] if not (ignore and k.startswith(ignore))
+        ),
         "of another shape": sorted(str(k[0]) for k in info["mismatched_keys"]),
     }
     for fault, keys in faults.items():

@@ -117,7 +117,11 @@ def _verify(args: argparse.Namespace) -> None:
     store = Store(Path(plan.results))
     there = [a for a in plan.artifacts.values() if (store.path(a) / "manifest.json").is_file()]
     faults = [f for a in there for f in store.verify(store.path(a))]
-    print("\n".join(faults) if faults else f"{len(there)} artifacts hashed, all as their manifests say")
+    print(
+        "\n".join(faults)
+        if faults
+        else f"{len(there)} artifacts hashed, all as their manifests say"
+    )
     if faults:
         raise SystemExit(1)
 
@@ -137,7 +141,9 @@ def _check_benchmark(args: argparse.Namespace) -> None:
     cases = benchmark.cases()
     print(f"{card.title}: {cases['subject_id'].nunique()} subjects, {len(cases)} cases")
     for column in ("domain", "kind", "difficulty", "scenario"):
-        counts = cases.groupby(column, sort=True)["case_id" if column == "scenario" else "subject_id"]
+        counts = cases.groupby(column, sort=True)[
+            "case_id" if column == "scenario" else "subject_id"
+        ]
         print(f"  {column}: " + ", ".join(f"{k} {n}" for k, n in counts.nunique().items()))
     pairs = cases[["domain", "category"]].dropna().drop_duplicates()
     print(f"  categories (domain x category): {len(pairs)}")
@@ -206,7 +212,10 @@ def _parser() -> argparse.ArgumentParser:
     sub = verb("check-benchmark", _check_benchmark)
     sub.add_argument("card", help="benchmark card, e.g. dsh_bench")
     sub.add_argument(
-        "--param", action="append", metavar="NAME=TEXT", help="parameter of the card, e.g. metadata=FILE"
+        "--param",
+        action="append",
+        metavar="NAME=TEXT",
+        help="parameter of the card, e.g. metadata=FILE",
     )
     sub.add_argument("--all", action="store_true", help="list every anomaly")
     sub = verb("cards", _cards)

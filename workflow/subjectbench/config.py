@@ -59,7 +59,10 @@ class Leaderboard(Strict):
         default=3.0, gt=0, description="Numerator of S_h; the paper's is 3 though weights sum to 4"
     )
     min_coverage: float = Field(
-        default=0.9, ge=0, le=1, description="Below this share of scored samples: no headline number"
+        default=0.9,
+        ge=0,
+        le=1,
+        description="Below this share of scored samples: no headline number",
     )
 
 
@@ -78,7 +81,9 @@ class Run(Strict):
         default="auto", description="auto takes a GPU where there is one"
     )
     batch_size: int = Field(
-        default=48, ge=1, description="Samples between two saves; a killed job repeats at most one batch"
+        default=48,
+        ge=1,
+        description="Samples between two saves; a killed job repeats at most one batch",
     )
     threads: int = Field(
         default=1, ge=1, description="CPU threads per job; more than 1 may change the last digit"

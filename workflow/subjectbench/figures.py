@@ -30,7 +30,7 @@ MARKERS = "oDs^vPX*<>phd8"
 WIDTH = 7.2
 """Inches: the text width of a two-column page."""
 
-STYLE = {
+STYLE: Any = {
     "svg.hashsalt": "subjectbench",  # the same ids, so the same bytes
     "svg.fonttype": "none",
     "font.size": 8,
@@ -100,14 +100,17 @@ def breakdown(table: pd.DataFrame, level_name: str) -> Figure:
     return figure
 
 
-def preservation_following(board: pd.DataFrame, titles: dict[str, str]) -> Figure:
+def preservation_following(
+    board: pd.DataFrame, titles: dict[str, str], names: Sequence[str]
+) -> Figure:
     """Preservation against following with intervals, and the front that no other model beats.
 
     Args:
         board: from ``tables.leaderboard``.
         titles: dimension to title of its metric.
+        names: all models in the order of the config, so that colours agree between figures.
     """
-    looks = style(list(board["title"]))
+    looks = style(names)
     front = pareto(board)
     figure, axis = plt.subplots(figsize=(WIDTH * 0.8, 3.8), layout="constrained")
     for row in board.to_dict("records"):
@@ -220,4 +223,3 @@ def gallery(
             length = len(word) if length + len(word) > 16 else length + len(word) + 1
         axis.set_title(f"{scenario}\n{text.strip()}", fontsize=6)
     return figure
-

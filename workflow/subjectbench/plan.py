@@ -34,9 +34,7 @@ class Asked:
             InputError: naming what is unknown or wrong.
         """
         card = cards.load(kind, use.card, where)
-        return cls(
-            kind, use, card, cards.plugin(kind, card, where), cards.params(kind, use, where)
-        )
+        return cls(kind, use, card, cards.plugin(kind, card, where), cards.params(kind, use, where))
 
     def components(self, stage: str) -> dict[str, Any]:
         """Identity of the plug-in with its parameters, as a stage runs it."""
@@ -178,7 +176,9 @@ class Planner:
         if metric.plugin.needs:
             if not metric.card.encoder:
                 raise InputError(
-                    f"metrics/{metric.use.card}.yaml: encoder", "is required", "name an encoder card"
+                    f"metrics/{metric.use.card}.yaml: encoder",
+                    "is required",
+                    "name an encoder card",
                 )
             where = f"metrics/{metric.use.card}.yaml: encoder"
             encoder = Asked.of("encoder", Use(card=metric.card.encoder), where)

@@ -153,7 +153,9 @@ SCHEMAS = {
 }
 
 
-def table(name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, where: object) -> pd.DataFrame:
+def table(
+    name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, where: object
+) -> pd.DataFrame:
     """Build and check one of the tables of ``SCHEMAS``.
 
     Args:
@@ -178,7 +180,9 @@ def table(name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, where: ob
         if str(spec.dtype) == "str":
             bad = [v for v in frame[column] if not (isinstance(v, str) or pd.isna(v))]
             if bad:
-                raise InputError(where, f"{name}.{column}: {bad[0]!r} is not text", "quote the value")
+                raise InputError(
+                    where, f"{name}.{column}: {bad[0]!r} is not text", "quote the value"
+                )
             frame[column] = frame[column].astype("str")
         else:
             frame[column] = frame[column].astype(str(spec.dtype))
@@ -203,7 +207,9 @@ def read_table(name: str, path: Path) -> pd.DataFrame:
     return table(name, pd.read_parquet(path), path)
 
 
-def write_table(name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, path: Path) -> pd.DataFrame:
+def write_table(
+    name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, path: Path
+) -> pd.DataFrame:
     """Check a table and write it as Parquet with the same bytes for the same rows."""
     frame = table(name, rows, path)
     frame.to_parquet(path, index=False, compression="zstd")
@@ -221,14 +227,18 @@ def unique_ids(ids: Sequence[str], where: object, what: str) -> None:
         folded = name.casefold()
         if folded in seen:
             other = seen[folded]
-            fault = f"duplicate {what} '{name}'" if other == name else (
-                f"{what}s '{other}' and '{name}' differ only in case"
+            fault = (
+                f"duplicate {what} '{name}'"
+                if other == name
+                else (f"{what}s '{other}' and '{name}' differ only in case")
             )
             raise InputError(where, fault, "give each its own name")
         seen[folded] = name
 
 
-def join_one_to_one(left: pd.DataFrame, right: pd.DataFrame, on: list[str], where: object) -> pd.DataFrame:
+def join_one_to_one(
+    left: pd.DataFrame, right: pd.DataFrame, on: list[str], where: object
+) -> pd.DataFrame:
     """Inner join that stops on missing or repeated keys instead of multiplying rows.
 
     Raises:

@@ -32,12 +32,15 @@ class Simulated(Generator):
         ignore: Range = Field(
             default=(0.0, 0.0), strict=False, description="Asked parts of the scene are left out"
         )
-        damage: Range = Field(default=(0.0, 0.0), strict=False, description="Blur, blocks, noise, ...")
+        damage: Range = Field(
+            default=(0.0, 0.0), strict=False, description="Blur, blocks, noise, ..."
+        )
         copy_paste: float = Field(
             default=0.0, ge=0, le=1, description="Share of pictures with the reference pasted in"
         )
         any_subject: bool = Field(
-            default=False, description="Draw any subject of the asked noun: the reference is not seen"
+            default=False,
+            description="Draw any subject of the asked noun: the reference is not seen",
         )
         truth: bool = Field(default=True, description="Record the truth; off for controls")
 
@@ -57,7 +60,9 @@ class Simulated(Generator):
         rng = np.random.default_rng(job.seed)
         asked = Scene.from_dict(job.details["scene"])
         subject = Subject.from_dict(job.details["subject"])
-        strengths = {n: float(rng.uniform(*getattr(self.params, n))) for n in ("drift", "ignore", "damage")}
+        strengths = {
+            n: float(rng.uniform(*getattr(self.params, n))) for n in ("drift", "ignore", "damage")
+        }
         pasted = bool(rng.random() < self.params.copy_paste)
         drawn_subject, _ = defects.drift_identity(subject, strengths["drift"], rng)
         drawn_scene, _ = defects.ignore_prompt(asked, strengths["ignore"], rng)

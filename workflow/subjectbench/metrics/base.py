@@ -70,6 +70,7 @@ class Metric(ABC):
         Raises:
             InputError: naming file, field and mend.
         """
+        return None
 
     @abstractmethod
     def score(self, items: list[Item]) -> list[Result]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Cosine of two vectors in float64, -1 to 1; None where a norm is zero or a value not finite."""
+    """Cosine of two vectors, -1 to 1; None where a norm is zero or a value not finite."""
     import numpy as np
 
     a, b = a.astype(np.float64), b.astype(np.float64)

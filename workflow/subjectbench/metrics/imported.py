@@ -61,7 +61,9 @@ class Imported(Metric):
             fields = {name for entry in entries for name in entry}
             if self.params.field not in fields:
                 raise InputError(
-                    f"{path}", f"no entry has '{self.params.field}'", suggest(self.params.field, fields)
+                    f"{path}",
+                    f"no entry has '{self.params.field}'",
+                    suggest(self.params.field, fields),
                 )
 
     def score(self, items: list[Item]) -> list[Result]:
@@ -74,7 +76,11 @@ class Imported(Metric):
         value = entry.get(self.params.field)
         if value is None:
             return Result(Status.MISSING)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             return Result(Status.UNPARSABLE, details={"found": str(value)})
         return Result(Status.OK, float(value), 1)
 

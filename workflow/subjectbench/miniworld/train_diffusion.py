@@ -130,6 +130,24 @@ def draw_pool(seed: int, subjects: int) -> Pool:
     return Pool(np.stack(pictures), prompts, captions, np.array(owner), np.stack(references))
 
 
+def cached_pool(path: Path, seed: int, subjects: int) -> Pool:
+    """Return ``draw_pool``'s result, from ``path`` when an earlier call drew the same."""
+    name = f"{seed}/{subjects}"
+    if path.is_file():
+        with np.load(path) as file:
+            if str(file["name"]) == name:
+                return Pool(
+                    pictures=file["pictures"],
+                    prompts=[str(t) for t in file["prompts"]],
+                    captions=[str(t) for t in file["captions"]],
+                    owner=file["owner"],
+                    references=file["references"],
+                )
+    pool = draw_pool(seed, subjects)
+    np.savez(path, name=np.array(name), **vars(pool))
+    return pool
+
+
 def load_clip(folder: Path) -> Clip:
     """Load ``mini_clip``'s parts.
 
@@ -360,7 +378,9 @@ def split_adapter(unet: UNet2DConditionModel, weights: Weights) -> tuple[Weights
     }
     for index, name in enumerate(_cross_attentions(unet)):
         for part in ("to_k_ip", "to_v_ip"):
-            adapter[f"ip_adapter.{2 * index + 1}.{part}.weight"] = weights[f"{name}.{part}.0.weight"]
+            adapter[f"ip_adapter.{2 * index + 1}.{part}.weight"] = weights[
+                f"{name}.{part}.0.weight"
+            ]
     base = {k: v for k, v in weights.items() if not k.startswith(head) and "_ip.0." not in k}
     return base, {k: v.contiguous().clone() for k, v in adapter.items()}
 
@@ -509,7 +529,7 @@ def save_pipeline(
 def load_pipeline(folder: Path, adapter: bool = True) -> StableDiffusionPipeline:
     """Load a saved folder the way a full checkpoint and its IP-Adapter are loaded."""
     pipeline = StableDiffusionPipeline.from_pretrained(
-        folder, safety_checker=None, torch_dtype=torch.float32, local_files_only=True
+        folder, safety_checker=None, local_files_only=True
     )
     if adapter:
         pipeline.load_ip_adapter(
@@ -614,6 +634,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--clip", type=Path, help="folder of mini_clip (default: beside OUT)")
     parser.add_argument("--steps", type=int, default=3200, help="of the UNet")
     parser.add_argument("--vae-steps", type=int, default=2400)
+    parser.add_argument("--vae-batch", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--subjects", type=int, default=1000, help="drawn, with 12 pictures each")
     parser.add_argument("--seed", type=int, default=1)
@@ -636,7 +657,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # more threads would change the sums, and so the weights
     torch.manual_seed(args.seed)
-    pool = draw_pool(args.seed, args.subjects)
+    pool = cached_pool(work / "pool.npz", args.seed, args.subjects)
 
     vae = make_vae()
     first = Run(work / "autoencoder.pt", args.seed, vae, 2e-3)
@@ -645,7 +666,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pool,
         first,
         steps=args.vae_steps,
-        batch=max(2, args.batch // 4),
+        batch=args.vae_batch,
         until=min(until, time.monotonic() + 24 * args.minutes),
     )
     vae.load_state_dict(first.average)

@@ -63,16 +63,14 @@ def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:
     """One row per picture asked for, of this shard."""
     cases = prepared.cases
     mine = cases["subject_id"].map(lambda s: subject_shard(s, job["shards"]) == job["shard"])
-    frames = [
-        cases[mine].assign(
-            replicate=replicate,
-            sample_id=lambda f, r=replicate: f["case_id"] + f"-s{r}",
-            seed=lambda f, r=replicate: [
-                records.sample_seed(job["seed"], case, r) for case in f["case_id"]
-            ],
-        )
-        for replicate in range(job["samples_per_case"])
-    ]
+    frames = []
+    for replicate in range(job["samples_per_case"]):
+        frame = cases[mine].assign(replicate=replicate)
+        frame["sample_id"] = frame["case_id"] + f"-s{replicate}"
+        frame["seed"] = [
+            records.sample_seed(job["seed"], case, replicate) for case in frame["case_id"]
+        ]
+        frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 
@@ -125,7 +123,6 @@ def _checked(outcome: Outcome) -> Outcome:
     """Turn a picture of one single colour, a broken model's usual output, into a status."""
     if outcome.image is None:
         return outcome
-    extrema = outcome.image.convert("RGB").getextrema()
-    if all(low == high for low, high in extrema):
-        return Outcome(None, Status.INVALID_IMAGE, {**outcome.details, "colour": str(extrema)})
+    if images.is_blank(outcome.image):
+        return Outcome(None, Status.INVALID_IMAGE, {**outcome.details, "reason": "one colour"})
     return outcome

@@ -57,7 +57,8 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
         return figures.agreement(frames["agreement"])
     if name == "preservation_following":
         titles = {d: job["metrics"][m]["title"] for d, m in job["dimensions"].items()}
-        return figures.preservation_following(frames["leaderboard"], titles)
+        names = [facts["title"] for facts in job["generators"].values()]
+        return figures.preservation_following(frames["leaderboard"], titles, names)
     return _gallery(context)
 
 
@@ -110,7 +111,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1060px; margin: 2em auto
 h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2.2em; }
 .note { background: #fff3cd; border: 1px solid #e6d28a; padding: .6em 1em; border-radius: 4px; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
-th, td { padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th, td { padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right;
+  white-space: nowrap; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
 tbody tr:hover { background: #f4f6f8; } img { max-width: 100%; }
 .files { font-size: 13px; color: #666; } code { background: #f2f2f2; padding: 0 .25em; }

@@ -26,7 +26,8 @@ def run(context: Context) -> None:
         for name in job["tables"]:
             frame = made[name]
             if "metric" in frame.columns:
-                frame.insert(frame.columns.get_loc("metric") + 1, "metric_title", frame["metric"].map(titles))
+                place = list(frame.columns).index("metric") + 1
+                frame.insert(place, "metric_title", frame["metric"].map(titles))
             tables.write(
                 frame,
                 folder / name,
@@ -119,7 +120,7 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     out = {"coverage": coverage(scores, job)}
     if job["dimensions"]:
         board = job["leaderboard"]
-        out["leaderboard"] = tables.leaderboard(
+        ranked = tables.leaderboard(
             scores,
             job["dimensions"],
             weights=[board[f"{d}_weight"] for d in DIMENSIONS],
@@ -127,6 +128,7 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
             min_coverage=board["min_coverage"],
             **common,
         )
+        out["leaderboard"] = ranked.sort_values("rank", kind="stable", ignore_index=True)
         for name in job["tables"]:
             if name.startswith("by_"):
                 out[name] = tables.breakdown(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -88,7 +87,7 @@ class Plan:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
                 file.write(text)
-            os.replace(file.name, path)
+            Path(file.name).replace(path)
         return path
 
     @classmethod

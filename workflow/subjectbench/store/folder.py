@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from subjectbench.errors import InputError
-from subjectbench.store.artifact import Artifact
 from subjectbench.hashing import sha256_file
+from subjectbench.store.artifact import Artifact
 
 MANIFEST = "manifest.json"
 """What an artifact is: the same bytes wherever and whenever it is made."""
@@ -45,7 +45,7 @@ class Partial:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(file.name, self.folder / batch)
+        Path(file.name).replace(self.folder / batch)
 
 
 def _environment() -> dict[str, Any]:
@@ -97,9 +97,7 @@ class Store:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def make(
-        self, artifact: Artifact, build: Callable[[Path, Partial], dict[str, int]]
-    ) -> Path:
+    def make(self, artifact: Artifact, build: Callable[[Path, Partial], dict[str, int]]) -> Path:
         """Make an artifact unless it is there.
 
         ``build`` writes its files into a temporary folder and returns its row counts by status.
