@@ -18,11 +18,6 @@ if "study" not in config:
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/prepare.smk"
-include: "workflow/rules/generate.smk"
-include: "workflow/rules/embed.smk"
-include: "workflow/rules/score.smk"
-include: "workflow/rules/report.smk"
 
 
 localrules:
@@ -30,10 +25,16 @@ localrules:
 
 
 rule all:
-    default_target: True
     """Every table and figure of the study, in one folder."""
     input:
         PLAN.paths(PLAN.final),
+
+
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/generate.smk"
+include: "workflow/rules/embed.smk"
+include: "workflow/rules/score.smk"
+include: "workflow/rules/report.smk"
 
 
 onsuccess:

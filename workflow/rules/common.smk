@@ -26,9 +26,7 @@ PLAN_FILE = str(PLAN.save())
 STORE = f"{PLAN.results}/store"
 FINAL = str(PLAN.folder(PLAN.final))
 # Jobs that can use a GPU count as one where there is one; the profile says how many run at once.
-GPU = int(
-    PLAN.study["run"]["device"] != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
-)
+GPU = int(PLAN.study["run"]["device"] != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")))
 
 
 wildcard_constraints:
@@ -50,9 +48,7 @@ def upstream_of_final(wildcards):
 def tables_files():
     """Files of the tables artifact, whose names depend on the study."""
     (tables,) = PLAN.of_kind("tables")
-    return [
-        f"{STORE}/tables/{{name}}/{{key}}/{f}" for f in ("manifest.json", *tables.files)
-    ]
+    return [f"{STORE}/tables/{{name}}/{{key}}/{f}" for f in ("manifest.json", *tables.files)]
 
 
 def point_latest():

@@ -21,7 +21,4 @@ rule generate_images:
     resources:
         gpu=GPU,
     shell:
-        "subjectbench generate"
-        " --plan {PLAN_FILE:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench generate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"

@@ -19,7 +19,4 @@ rule prepare_benchmark:
     benchmark:
         "logs/prepare/{name}/{key}.benchmark.tsv"
     shell:
-        "subjectbench prepare"
-        " --plan {PLAN_FILE:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench prepare" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"

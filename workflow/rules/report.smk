@@ -17,10 +17,7 @@ rule tabulate_study:
     benchmark:
         "logs/tables/{name}/{key}.benchmark.tsv"
     shell:
-        "subjectbench tabulate"
-        " --plan {PLAN_FILE:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench tabulate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule write_report:
@@ -36,7 +33,4 @@ rule write_report:
     params:
         key=PLAN.final,
     shell:
-        "subjectbench report"
-        " --plan {PLAN_FILE:q}"
-        " --key {params.key:q}"
-        " > {log:q} 2>&1"
+        "subjectbench report" " --plan {PLAN_FILE:q}" " --key {params.key:q}" " > {log:q} 2>&1"

@@ -121,7 +121,8 @@ def _fields(model: Any, path: tuple[Any, ...]) -> list[str]:
         annotation = model.model_fields[step].annotation
         nested = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type)]
         model = next((a for a in nested if issubclass(a, BaseModel)), None)
-    return list(model.model_fields) if isinstance(model, type) else []
+    known = isinstance(model, type) and issubclass(model, BaseModel)
+    return list(model.model_fields) if known else []
 
 
 def _faults(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[str, str, str]]:
