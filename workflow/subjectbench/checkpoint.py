@@ -74,3 +74,23 @@ def load(model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...
                 path, f"{len(keys)} tensors {fault}, first '{keys[0]}'", "use the right checkpoint"
             )
     return model.to(device).eval()
+
+
+def check_tensors(model: Any, file: Path) -> None:
+    """Compare a loaded model with the file that it came from; diffusers only logs differences.
+
+    Raises:
+        InputError: a tensor is missing in the file, or the model does not know it.
+    """
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as stored:
+        found = set(stored.keys())
+    wanted = set(model.state_dict())
+    for fault, keys in (("missing", wanted - found), ("unexpected", found - wanted)):
+        if keys:
+            raise InputError(
+                file,
+                f"{len(keys)} tensors {fault}, first '{min(keys)}'",
+                "use the right checkpoint",
+            )

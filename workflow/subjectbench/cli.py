@@ -155,7 +155,8 @@ def _check_benchmark(args: argparse.Namespace) -> None:
     for kind, found in kinds.items():
         print(f"  {kind}: {len(found)}")
         for anomaly in found if args.all else found[:3]:
-            print("    " + "  ".join(f"{v}" for k, v in anomaly.items() if k != "kind"))
+            told = (anomaly.get("case_id") or anomaly.get("subject_id"), anomaly.get("detail"))
+            print("    " + "  ".join(str(t) for t in told if t))
         if len(found) > 3 and not args.all:
             print(f"    ... and {len(found) - 3} more (--all lists them)")
 

@@ -15,10 +15,17 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 """Names become folders and Snakemake wildcards, so they are short and plain."""
 
 
+LOCATION: dict[str, Any] = {"location": True}
+"""``json_schema_extra`` of a parameter that says where data lies.
+
+The data's content is part of the identity, its place is not: moving it changes no key.
+"""
+
+
 class Strict(BaseModel):
     """A model that refuses unknown keys and never guesses a type (YAML's ``no`` is no name)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Use(Strict):
@@ -126,18 +133,24 @@ def _fields(model: Any, path: tuple[Any, ...]) -> list[str]:
 
 
 def _faults(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[str, str, str]]:
-    for fault in error.errors():
+    # An unknown key comes first: misspelt, it is also why another "is required".
+    for fault in sorted(error.errors(), key=lambda f: f["type"] != "extra_forbidden"):
         path = tuple(p for p in fault["loc"] if not str(p).startswith("function-"))
         field = ".".join(str(p) for p in path)
-        if fault["type"] == "extra_forbidden":
+        kind, given = fault["type"], fault["input"]
+        scalar = not isinstance(given, dict | list)
+        if kind == "extra_forbidden":
             known = _fields(model, path[:-1])
             yield field, f"unknown key '{path[-1]}'", suggest(str(path[-1]), known)
-        elif fault["type"] == "string_type":
-            yield field, f"{fault['input']!r} is not text", "put quotes around it"
-        elif fault["type"] == "missing":
-            yield field, "is required", ""
+        elif kind == "string_type" or (kind == "model_type" and scalar):
+            yield field, f"{given!r} is not text", "put quotes around it"
+        elif kind == "missing":
+            yield field, "is required", f"add '{path[-1]}'"
+        elif isinstance(given, str) and kind in ("float_type", "int_type", "bool_type"):
+            mend = "write it without quotes; YAML reads 1e-4 as text, 1.0e-4 as a number"
+            yield field, f"{fault['msg']} (got {given!r})", mend
         else:
-            yield field, f"{fault['msg']} (got {fault['input']!r})", ""
+            yield field, f"{fault['msg']} (got {given!r})", "give a value of that kind"
 
 
 def validate(model: type[M], value: Any, where: object) -> M:
@@ -147,7 +160,7 @@ def validate(model: type[M], value: Any, where: object) -> M:
         InputError: the first fault, naming file and field, with a suggestion for unknown keys.
     """
     if not isinstance(value, dict):
-        raise InputError(where, f"expected keys and values, got {value!r}")
+        raise InputError(where, f"expected keys and values, got {value!r}", "write 'key: value'")
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -172,7 +185,7 @@ def load_study(value: Any, where: object = "config") -> Study:
         for use in getattr(study, field):
             if use.label.casefold() in seen:
                 raise InputError(
-                    f"{where}: {field}", f"'{use.label}' is listed twice", "give one another name:"
+                    f"{where}: {field}", f"'{use.label}' is listed twice", "give one another name"
                 )
             seen.add(use.label.casefold())
     if study.dimensions:

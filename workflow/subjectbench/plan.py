@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from subjectbench import cards
 from subjectbench.cards import ROOT, Weights
-from subjectbench.config import Study, Use
+from subjectbench.config import LOCATION, Study, Use
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, identity
 
@@ -41,7 +43,7 @@ class Asked:
         out = {
             "plugin": self.card.plugin,
             "version": self.plugin.version,
-            "params": self.params.model_dump(mode="json"),
+            "params": self.params.model_dump(mode="json", exclude=locations(self.plugin.Params)),
             "code": identity.closure(
                 f"subjectbench.{cards.room(self.kind)}.{self.card.plugin}",
                 f"subjectbench.stages.{stage}",
@@ -58,6 +60,11 @@ class Asked:
         return {"use": self.use.model_dump()}
 
 
+def locations(params: type[BaseModel]) -> set[str]:
+    """Names of the parameters that only say where data lies."""
+    return {n for n, f in params.model_fields.items() if f.json_schema_extra == LOCATION}
+
+
 def weights_identity(weights: Weights, where: str) -> dict[str, Any]:
     """Bytes of a checkpoint in the checkout; repository and commit of one on the hub.
 
@@ -71,7 +78,7 @@ def weights_identity(weights: Weights, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: weights.path", f"no such folder: {folder}", "restore it")
     # training.json tells how the weights came about; it does not change what they compute.
     files = [p for p in folder.rglob("*") if p.is_file() and p.name != "training.json"]
-    found = identity.hash_sources(files, folder)
+    found = identity.hash_sources(files)
     for name, expected in weights.sha256.items():
         if found.get(name) != expected:
             raise InputError(
@@ -137,7 +144,7 @@ class Planner:
                 asked.use.label,
                 {
                     **asked.components("prepare"),
-                    "data": identity.hash_sources(benchmark.sources(), ROOT),
+                    "data": identity.hash_sources(benchmark.sources()),
                 },
                 files=("cases.parquet", "references.parquet", "references.zip"),
                 job=asked.job,
@@ -170,7 +177,7 @@ class Planner:
         plugin.check(list(samples))
         components = {
             **metric.components("score"),
-            "data": identity.hash_sources(plugin.sources(), ROOT),
+            "data": identity.hash_sources(plugin.sources()),
         }
         encoder = None
         if metric.plugin.needs:
@@ -248,7 +255,7 @@ class Planner:
                 f"{self.benchmark.use.label}/{raters.use.label}",
                 {
                     **raters.components("rate"),
-                    "data": identity.hash_sources(plugin.sources(), ROOT),
+                    "data": identity.hash_sources(plugin.sources()),
                 },
                 {f"samples/{g}/{a.job['shard']}": a.key for g in rated for a in samples[g]},
                 ("ratings.parquet",),
@@ -334,7 +341,7 @@ class Planner:
                     **job,
                     "code": identity.closure("subjectbench.stages.report"),
                     "packages": identity.packages(("matplotlib", "seaborn", "docutils"), "report"),
-                    "captions": identity.hash_sources(captions, ROOT),
+                    "captions": identity.hash_sources(captions),
                 },
                 upstream,
                 (

@@ -44,6 +44,9 @@ class Benchmark(ABC):
     synthetic: ClassVar[bool] = False
     """True: the pictures are drawn, and every number must be labelled so where it is shown."""
 
+    pictures: ClassVar[bool] = True
+    """False: only ratings and scores of pictures kept elsewhere, so there is no gallery."""
+
     def __init__(self, params: Any, root: Path) -> None:
         self.params = params
         self.root = Path(root)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark, check_id, check_prompt, near, read_json
-from subjectbench.config import Strict
+from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -73,9 +73,13 @@ class DshBench(Benchmark):
     class Params(Strict):
         """Where the published files lie."""
 
-        metadata: str = Field(description="Path of DSH-Bench_image_info.json")
+        metadata: str = Field(
+            json_schema_extra=LOCATION, description="Path of DSH-Bench_image_info.json"
+        )
         images: str | None = Field(
-            default=None, description="Folder of <n>.jpg; without it no reference is available"
+            default=None,
+            json_schema_extra=LOCATION,
+            description="Folder of <n>.jpg; without it no reference is available",
         )
 
     version: ClassVar[str] = "1"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark, check_id, check_prompt, near, read_rows
-from subjectbench.config import Strict
+from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class FolderBenchmark(Benchmark):
     class Params(Strict):
         """Where the folder lies."""
 
-        path: str = Field(description="Folder that holds subjects.csv and prompts.csv")
+        path: str = Field(
+            json_schema_extra=LOCATION, description="Folder that holds subjects.csv and prompts.csv"
+        )
 
     version: ClassVar[str] = "1"
     params: Params

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark, check_id, near, read_json, read_rows
-from subjectbench.config import Strict
+from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -101,9 +101,13 @@ class ImagenHub(Benchmark):
     class Params(Strict):
         """Where the published files lie."""
 
-        raters: str = Field(description="Folder of the raters' TSV files")
+        raters: str = Field(
+            json_schema_extra=LOCATION, description="Folder of the raters' TSV files"
+        )
         scores: str | None = Field(
-            default=None, description="Folder of <model>.json with published CLIP_I and DINO"
+            default=None,
+            json_schema_extra=LOCATION,
+            description="Folder of <model>.json with published CLIP_I and DINO",
         )
 
     version: ClassVar[str] = "1"

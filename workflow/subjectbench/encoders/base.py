@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -13,19 +13,6 @@ from subjectbench.cards import EncoderCard
 if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
-
-T = TypeVar("T")
-
-
-def fixed_batches(items: Sequence[T], size: int) -> Iterator[tuple[list[T], int]]:
-    """Cut into batches of exactly ``size``, the last padded with its last item.
-
-    Yields each batch and how many of it count. A matrix product may round differently for another
-    number of rows; with one shape for all, neither shard nor batch size can change a digit.
-    """
-    for start in range(0, len(items), size):
-        batch = list(items[start : start + size])
-        yield batch + [batch[-1]] * (size - len(batch)), len(batch)
 
 
 class Encoder(ABC):

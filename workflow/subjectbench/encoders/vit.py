@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from subjectbench import checkpoint
+from subjectbench.batches import fixed_batches
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
-from subjectbench.encoders.base import Encoder, fixed_batches
+from subjectbench.encoders.base import Encoder
 
 if TYPE_CHECKING:
     import numpy as np

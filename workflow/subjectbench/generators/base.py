@@ -62,6 +62,9 @@ class Generator(ABC):
     external: ClassVar[bool] = False
     """True if the pictures are made and kept elsewhere: no job runs, rows say ``external``."""
 
+    uses_torch: ClassVar[bool] = False
+    """True if ``device`` matters."""
+
     class Params(BaseModel):
         """Parameters of the card; subclasses extend it with ``extra='forbid'``."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from subjectbench.config import Strict
+from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 from subjectbench.metrics.base import Item, Metric, Result
 from subjectbench.records import Status
@@ -21,7 +21,10 @@ class Imported(Metric):
     class Params(Strict):
         """Parameters of a card for imported scores."""
 
-        folder: str = Field(description="Folder of the JSON files, relative to the checkout")
+        folder: str = Field(
+            json_schema_extra=LOCATION,
+            description="Folder of the JSON files, relative to the checkout",
+        )
         field: str = Field(description="Name of the value in each entry")
         suffix: str = Field(default=".jpg", description="What the file's ids end with, beyond ours")
 

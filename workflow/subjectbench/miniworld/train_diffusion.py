@@ -402,7 +402,7 @@ def train_vae(pool: Pool, run: Run, *, steps: int, batch: int, until: float) -> 
         rebuilt = vae.decode(posterior.mean + posterior.std * noise).sample
         kl = posterior.kl().mean() / posterior.mean[0].numel()
         error = functional.l1_loss(rebuilt, pixels) + functional.mse_loss(rebuilt, pixels)
-        return error + 1e-3 * kl
+        return error + 1e-4 * kl
 
     return run.fit(loss_of, steps, until, "autoencoder")
 
@@ -660,7 +660,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     pool = cached_pool(work / "pool.npz", args.seed, args.subjects)
 
     vae = make_vae()
-    first = Run(work / "autoencoder.pt", args.seed, vae, 2e-3)
+    first = Run(work / "autoencoder.pt", args.seed, vae, 1.5e-3)
     # The autoencoder may use at most 40 % of the time when both have to be trained.
     train_vae(
         pool,

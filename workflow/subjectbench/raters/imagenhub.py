@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from subjectbench.benchmarks.imagenhub import RaterFile, read_rater_files
-from subjectbench.config import Strict
+from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 from subjectbench.raters.base import Raters
 
@@ -33,7 +33,7 @@ class ImagenHubRaters(Raters):
     class Params(Strict):
         """Where the files lie, and which column belongs to which generator."""
 
-        path: str = Field(description="Folder of the raters' TSV files")
+        path: str = Field(json_schema_extra=LOCATION, description="Folder of the raters' TSV files")
         columns: dict[str, str] = Field(
             min_length=1,
             description="Generator name: column of the TSV files. Other columns are left out",

@@ -56,7 +56,7 @@ def run(context: Context) -> None:
 
 
 def _device(plugin: type[Generator], context: Context) -> str:
-    return context.device if getattr(plugin, "uses_torch", False) else "cpu"
+    return context.device if plugin.uses_torch else "cpu"
 
 
 def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:

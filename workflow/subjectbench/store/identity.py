@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -38,9 +39,23 @@ def canonical(value: Any) -> str:
     """JSON with sorted keys and no spaces.
 
     Raises:
-        TypeError: something in it is no JSON type (a set, a path, NaN): its text could change.
+        TypeError: something in it is no JSON type (a set, a path, a key that is not text).
+        ValueError: a number is NaN or infinite, which JSON cannot say.
     """
+    _check_names(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _check_names(value: Any) -> None:
+    """Refuse names that are not text: ``json`` would write 1 and "1" alike."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name {name!r} is not text")
+            _check_names(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_names(inner)
 
 
 def digest(value: Any, length: int = 12) -> str:
@@ -48,18 +63,23 @@ def digest(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
 
 
-def hash_sources(paths: Iterable[Path], root: Path) -> dict[str, str]:
-    """sha256 of each file, by its name relative to ``root`` (its bare name if outside).
+def hash_sources(paths: Iterable[Path]) -> dict[str, str]:
+    """sha256 of each file, by its name below the folder that holds them all.
 
-    A file with a DVC pointer beside it (``<file>.dvc``) is identified by the pointer's hash, so
-    that a plan can be made before the data is pulled.
+    So the same files elsewhere are the same data. A file with a DVC pointer beside it
+    (``<file>.dvc``) is identified by the pointer, so that a plan needs no data to be pulled.
     """
-    out: dict[str, str] = {}
-    for path in paths:
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    # Not resolve(): a link into a cache is data under the link's own name.
+    files = sorted({Path(os.path.abspath(p)) for p in paths})  # noqa: PTH100
+    if not files:
+        return {}
+    common = Path(os.path.commonpath([f.parent for f in files]))
+    out = {}
+    for path in files:
         pointer = path.with_name(path.name + ".dvc")
-        out[name] = sha256_file(pointer) if pointer.is_file() else sha256_file(path)
-    return dict(sorted(out.items()))
+        named = pointer if pointer.is_file() else path
+        out[path.relative_to(common).as_posix()] = sha256_file(named)
+    return out
 
 
 def _module_file(module: str) -> Path | None:

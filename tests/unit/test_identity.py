@@ -1,0 +1,365 @@
+"""What decides a key, and what must not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subjectbench.config import load_study
+from subjectbench.errors import InputError
+from subjectbench.plan import make_plan
+from subjectbench.store import Artifact, Plan, identity
+
+WORKFLOW = Path(__file__).resolve().parents[2] / "workflow"
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+finite = scalars.filter(lambda v: not isinstance(v, float) or abs(v) < float("inf"))
+trees = st.recursive(
+    finite,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def shuffled(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, dict):
+        items = list(value.items())
+        rng.shuffle(items)
+        return {k: shuffled(v, rng) for k, v in items}
+    return [shuffled(v, rng) for v in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(), trees, max_size=5), st.randoms(use_true_random=False))
+def test_a_key_ignores_the_order_of_names(value: dict[str, Any], rng: random.Random) -> None:
+    assert identity.digest(shuffled(value, rng)) == identity.digest(value)
+    assert json.loads(identity.canonical(value)) == value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(), finite, min_size=1, max_size=5), st.data())
+def test_a_key_knows_names_and_values(value: dict[str, Any], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(value)))
+    renamed = {(k + "x" if k == name else k): v for k, v in value.items()}
+    if len(renamed) == len(value):
+        assert identity.digest(renamed) != identity.digest(value)
+    assert identity.digest(value | {name: [value[name]]}) != identity.digest(value)
+
+
+def test_types_and_order_of_lists_count() -> None:
+    values = [1, 1.0, "1", True, None, "", [], {}, [1, 2], [2, 1], {"a": 1}, {"b": 1}]
+    assert len({identity.digest(v) for v in values}) == len(values)
+    assert identity.digest({"a": 1}) == "015abd7f5cc5"  # a change of this renews every key
+    assert identity.digest({"ü": [1.5, None]}) == "9935b6797c7f"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        {1, 2},
+        Path("x"),
+        b"x",
+        {"a": [float("nan")]},
+        {1: "a"},
+        {None: 1},
+    ],
+    ids=repr,
+)
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        identity.digest(value)
+
+
+def artifact(**changes: Any) -> Artifact:
+    return Artifact(
+        **{
+            "kind": "score",
+            "name": "a/b",
+            "components": {"params": {"k": 1}},
+            "upstream": {"samples": "0" * 12},
+            "files": ("x.parquet",),
+            "job": {"use": {"card": "c"}},
+        }
+        | changes
+    )
+
+
+def test_what_an_artifacts_key_depends_on() -> None:
+    base = artifact().key
+    for change in (
+        {"kind": "rate"},
+        {"name": "a/c"},
+        {"components": {"params": {"k": 2}}},
+        {"components": {"params": {"j": 1}}},
+        {"upstream": {"samples": "1" * 12}},
+        {"upstream": {"references": "0" * 12}},
+        {"files": ("y.parquet",)},
+    ):
+        assert artifact(**change).key != base, change
+    assert artifact(job={"other": 1}).key == base
+    assert len(base) == 12 and set(base) <= set("0123456789abcdef")
+
+
+# --- code ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the library whose sources a test can edit."""
+    copy = tmp_path / "subjectbench"
+    shutil.copytree(WORKFLOW / "subjectbench", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(identity, "PACKAGE", copy)
+    return copy
+
+
+def code(module: str = "subjectbench.metrics.cosine_text") -> dict[str, str]:
+    identity._parsed.cache_clear()
+    return identity.closure(module)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+
+
+def test_the_closure_follows_imports_but_not_the_neutral_rooms(package: Path) -> None:
+    found = set(code())
+    assert {
+        "subjectbench.metrics.cosine_text",
+        "subjectbench.metrics.cosine",
+        "subjectbench.metrics.base",
+        "subjectbench.records",
+    } <= found
+    assert not found & {"subjectbench.errors", "subjectbench.config", "subjectbench.cards"}
+    assert not any(m.startswith("subjectbench.store") for m in found)
+
+
+def test_imports_inside_functions_count(package: Path) -> None:
+    found = code("subjectbench.benchmarks.miniworld")
+    assert "subjectbench.miniworld.scenes" in found and "subjectbench.images" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("needs = ", "# a comment\n    needs = "),
+        ('"""Cosine between picture and prompt."""', '"""Another docstring."""'),
+        ('"""Cosine between picture and prompt."""\n', "\n\n\n"),
+        ('frozenset({"image", "text"})', "frozenset(\n        {'image',   'text'}\n    )"),
+        ("    def other(", "\n\n\n    def other("),
+    ],
+    ids=["comment", "docstring", "no docstring", "format", "blank lines"],
+)
+def test_how_code_is_written_does_not_count(package: Path, old: str, new: str) -> None:
+    before = code()
+    edit(package / "metrics" / "cosine_text.py", old, new)
+    assert code() == before
+
+
+def test_a_body_of_only_a_docstring_may_lose_it(package: Path) -> None:
+    before = code("subjectbench.generators.external")
+    edit(package / "generators" / "external.py", '"""No parameters."""', "pass")
+    assert code("subjectbench.generators.external") == before
+
+
+def test_what_code_does_counts(package: Path) -> None:
+    before = code()
+    edit(package / "metrics" / "cosine_text.py", '"text"})', '"text", "reference"})')
+    after = code()
+    assert [m for m in after if after[m] != before[m]] == ["subjectbench.metrics.cosine_text"]
+
+
+def test_an_edit_of_an_imported_module_counts(package: Path) -> None:
+    """SMK-01: Snakemake alone would say 'Nothing to be done'."""
+    before = code()
+    edit(package / "metrics" / "cosine.py", "-1.0, 1.0", "0.0, 1.0")
+    after = code()
+    assert [m for m in after if after[m] != before[m]] == ["subjectbench.metrics.cosine"]
+    edit(package / "metrics" / "cosine.py", "0.0, 1.0", "-1.0, 1.0")
+    assert code() == before  # reverting is a hit
+
+
+def test_an_edit_of_a_neutral_or_unrelated_module_does_not_count(package: Path) -> None:
+    before = code()
+    edit(package / "errors.py", "did you mean", "do you mean")
+    edit(package / "store" / "folder.py", ".work", ".elsewhere")
+    edit(package / "encoders" / "vit.py", "class token", "CLS token")
+    assert code() == before
+
+
+def test_an_unknown_module_stops(package: Path) -> None:
+    with pytest.raises(InputError, match=r"subjectbench\.metrics\.nothing"):
+        code("subjectbench.metrics.nothing")
+
+
+# --- whole plans ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    folder = tmp_path / "scores"
+    folder.mkdir()
+    for name in ("noise", "copy_reference"):
+        (folder / f"{name}.json").write_text('{"a.jpg": {"CLIP_I": 0.5}}')
+    return folder
+
+
+def study(scores: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "study": "trial",
+        "benchmark": {"card": "miniworld", "params": {"subjects": 2}},
+        "generators": ["noise", "copy_reference"],
+        "metrics": [{"card": "imagenhub_clip_i", "params": {"folder": str(scores)}}],
+    } | changes
+
+
+def with_encoder(
+    scores: Path, add: Callable[..., None], checkpoint: Path, **changes: Any
+) -> dict[str, Any]:
+    add(
+        "encoder",
+        "tiny",
+        {
+            "title": "Tiny",
+            "plugin": "clip",
+            "about": "random",
+            "params": {"hidden_act": "quick_gelu"},
+            "packages": ["torch", "transformers"],
+            "weights": {"path": str(checkpoint)},
+        },
+    )
+    metric = {"title": "T", "plugin": "cosine_text", "about": "x", "scale": "cosine"}
+    add("metric", "tiny_t", {**metric, "encoder": "tiny", "range": [-1, 1]})
+    return study(scores, metrics=["tiny_t"], raters=None, **changes)
+
+
+def plan(value: dict[str, Any]) -> Plan:
+    return make_plan(load_study(value))
+
+
+def test_run_options_enter_no_key(
+    scores: Path, own_cards: Callable[..., None], clip_checkpoint: Path
+) -> None:
+    value = with_encoder(scores, own_cards, clip_checkpoint)
+    base = plan(value)
+    assert {a.kind for a in base.artifacts.values()} >= {"embed_cases", "embed_images", "score"}
+    for run in ({"device": "cpu"}, {"batch_size": 7}, {"threads": 2}):
+        other = plan(value | {"run": run})
+        assert (set(other.artifacts), other.final) == (set(base.artifacts), base.final), run
+    elsewhere = plan(value | {"results": "elsewhere"})
+    assert set(elsewhere.artifacts) == set(base.artifacts)
+
+
+def changed_kinds(old: Plan, new: Plan) -> set[str]:
+    return {a.kind for k, a in new.artifacts.items() if k not in old.artifacts}
+
+
+def test_only_what_depends_on_a_change_runs_again(
+    scores: Path, own_cards: Callable[..., None], clip_checkpoint: Path, tmp_path: Path
+) -> None:
+    value = with_encoder(scores, own_cards, clip_checkpoint)
+    base = plan(value)
+    ends = {"tables", "report"}
+    scaled = value | {"metrics": [{"card": "tiny_t", "params": {"scale": 2.5}}]}
+    assert changed_kinds(base, plan(scaled)) == {"score"} | ends
+    assert changed_kinds(base, plan(value | {"statistics": {"bootstrap": 10}})) == ends
+    assert changed_kinds(base, plan(value | {"title": "Another"})) == {"report"}
+    more = plan(value | {"generators": [*value["generators"], "prompt_only"]})
+    assert all(
+        "prompt_only" in a.name or a.kind in ends
+        for k, a in more.artifacts.items()
+        if k not in base.artifacts
+    )
+    seeded = changed_kinds(base, plan(value | {"seed": 1}))
+    assert "generate" in seeded and not seeded & {"benchmark", "embed_cases"}
+    copy = tmp_path / "weights"
+    shutil.copytree(clip_checkpoint, copy)
+    config = copy / "config.json"
+    config.write_text(config.read_text() + " ")
+    heavier = plan(with_encoder(scores, own_cards, copy))
+    assert changed_kinds(base, heavier) == {"embed_cases", "embed_images", "score"} | ends
+    (copy / "config.json").write_text((clip_checkpoint / "config.json").read_text())
+    (copy / "training.json").write_text("{}")  # how weights came about, not what they are
+    assert changed_kinds(base, plan(with_encoder(scores, own_cards, copy))) == set()
+
+
+def test_data_is_part_of_the_key(scores: Path) -> None:
+    base = plan(study(scores))
+    (scores / "noise.json").write_text('{"a.jpg": {"CLIP_I": 0.6}}')
+    assert changed_kinds(base, plan(study(scores))) == {"score", "tables", "report"}
+
+
+def test_keys_are_the_same_in_every_process(scores: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(study(scores)))
+    script = (
+        "import sys, json, pathlib\n"
+        "from subjectbench import cards, config, plan\n"
+        "p = plan.make_plan(config.load_study(cards.read_yaml(pathlib.Path(sys.argv[1]))))\n"
+        "print(json.dumps([p.final, list(p.artifacts)]))\n"
+    )
+    command = [sys.executable, "-c", script, str(config)]
+    outputs = [
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(WORKFLOW)},
+            cwd=folder,
+        ).stdout
+        for seed, folder in (("0", WORKFLOW), ("4711", tmp_path))
+    ]
+    here = plan(study(scores))
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0]) == [here.final, list(here.artifacts)]
+
+
+def test_a_saved_plan_is_read_back_whole(scores: Path, tmp_path: Path) -> None:
+    made = plan(study(scores, results=str(tmp_path / "results")))
+    path = made.save()
+    again = Plan.read(path)
+    assert again == made
+    assert [a.key for a in again.artifacts.values()] == list(again.artifacts)
+    assert made.save() == path and len(list(path.parent.iterdir())) == 1
+
+
+def test_differences_are_said_in_words() -> None:
+    old, new = {"params": {"k": 2, "a": 1}, "code": "x"}, {"params": {"k": 3, "a": 1}, "code": "x"}
+    assert identity.changed(old, new) == ["params.k 2 -> 3"]
+    assert identity.changed({}, {"a": 1}) == ["a null -> 1"]
+    assert identity.changed(new, new) == []
+
+
+def test_a_dvc_pointer_stands_for_its_file(tmp_path: Path) -> None:
+    data, pointer = tmp_path / "d.bin", tmp_path / "d.bin.dvc"
+    data.write_bytes(b"1")
+    pointer.write_text("outs: [{md5: aa}]")
+    with_file = identity.hash_sources([data], tmp_path)
+    data.unlink()
+    assert identity.hash_sources([data], tmp_path) == with_file
+    pointer.write_text("outs: [{md5: bb}]")
+    assert identity.hash_sources([data], tmp_path) != with_file
+
+
+def test_versions_leave_the_build_tag_out() -> None:
+    import torch
+
+    assert identity.packages(["torch"], "x") == {"torch": torch.__version__.split("+")[0]}
+    with pytest.raises(InputError, match="'no-such-package' is not installed"):
+        identity.packages(["no-such-package"], "x")

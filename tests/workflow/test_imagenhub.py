@@ -1,0 +1,65 @@
+"""The study imagenhub on the real ratings and scores, against an independent computation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.golden.test_imagenhub_agreement import oracle
+from tests.shared import shared
+
+from .conftest import ROOT, Checkout
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def imagenhub(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Path]:
+    data = shared("imagenhub")
+    checkout = Checkout(tmp_path_factory.mktemp("imagenhub") / "checkout")
+    text = (ROOT / "workflow/studies/imagenhub.yaml").read_text()
+    checkout.configure(yaml.safe_load(text.replace("../shared/imagenhub", str(data))))
+    return checkout, data
+
+
+def test_agreement_table_is_the_oracles(imagenhub: tuple[Checkout, Path]) -> None:
+    checkout, data = imagenhub
+    checkout.run()
+    table = pd.read_csv(checkout.folder / "results/latest/tables/agreement.csv")
+    found = table[table["level"].isin(["per model", "pooled"])]
+    names = {"CLIP_I": "CLIP-I", "DINO": "DINO"}
+    expected = oracle(data)
+    assert len(found) == len(expected)
+    for (metric, aspect, model), values in expected.items():
+        mine = found[
+            (found["metric"] == names[metric])
+            & (found["dimension"] == aspect)
+            & (found["generator"] == model)
+        ]
+        assert len(mine) == 1
+        for column in ("n", "spearman", "kendall_tau_b"):
+            assert mine[column].iloc[0] == pytest.approx(values[column], abs=1e-8)
+        assert mine["coverage"].iloc[0] == 1.0
+        assert mine["source"].iloc[0] == "raters"
+
+
+def test_raters_that_disagree_in_columns_stop_the_run_before_it_starts(
+    imagenhub: tuple[Checkout, Path], tmp_path: Path
+) -> None:
+    _, data = imagenhub
+    checkout = Checkout(tmp_path / "odd")
+    raters = tmp_path / "raters"
+    raters.mkdir()
+    for i, file in enumerate(sorted((data / "raters").glob("*.tsv"))):
+        text = file.read_text("utf-8")
+        (raters / file.name).write_text(text.replace("DreamBoothLora", "Lora") if i else text)
+    text = (ROOT / "workflow/studies/imagenhub.yaml").read_text()
+    text = text.replace("../shared/imagenhub/raters", str(raters))
+    checkout.configure(yaml.safe_load(text.replace("../shared/imagenhub", str(data))))
+    done = checkout.snakemake("--cores", "1")
+    assert done.returncode != 0
+    assert "rater1.tsv" in done.stdout and "rater2.tsv" in done.stdout and "Lora" in done.stdout
+    assert not (checkout.folder / "results").exists()

@@ -1,0 +1,208 @@
+"""What runs, and only that: exact job sets of the real Snakefile."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import ROOT, TINY, Checkout
+
+pytestmark = pytest.mark.slow
+
+EVERYTHING = {
+    "prepare_benchmark": 1,
+    "generate_images": 3,
+    "embed_cases": 3,
+    "embed_images": 9,
+    "score_metric": 12,
+    "rate_samples": 1,
+    "tabulate_study": 1,
+    "write_report": 1,
+}
+READERS = {"tabulate_study": 1, "write_report": 1}
+
+
+def edit(checkout: Checkout, change: Callable[[dict[str, Any]], object]) -> None:
+    study = copy.deepcopy(TINY)
+    change(study)
+    checkout.configure(study)
+
+
+def replace(checkout: Checkout, path: str, old: str, new: str) -> None:
+    file = checkout.folder / path
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_fresh_checkout_plans_everything(tmp_path: Path) -> None:
+    assert Checkout(tmp_path / "fresh").planned() == EVERYTHING
+
+
+def test_nothing_to_do_after_a_run(ran: Checkout) -> None:
+    assert ran.planned() == {}
+
+
+def test_deleting_snakemakes_own_records_changes_nothing(ran: Checkout) -> None:
+    shutil.rmtree(ran.folder / ".snakemake")
+    assert ran.planned() == {}
+
+
+def test_file_times_change_nothing(ran: Checkout) -> None:
+    rng = random.Random(0)
+    for path in ran.folder.rglob("*"):
+        os.utime(path, (when := rng.uniform(1e9, 2e9), when), follow_symlinks=False)
+    assert ran.planned() == {}
+
+
+def test_comments_docstrings_and_key_order_change_nothing(ran: Checkout) -> None:
+    for path in (ran.folder / "workflow" / "subjectbench").rglob("*.py"):
+        path.write_text(path.read_text() + "\n\n# a remark\n")
+    replace(
+        ran,
+        "workflow/subjectbench/metrics/cosine.py",
+        '"""Cosine between the picture',
+        '"""The cosine between the picture',
+    )
+    ran.configure(dict(reversed(TINY.items())))
+    config = ran.folder / "config.yaml"
+    config.write_text("# a remark\n" + config.read_text())
+    card = ran.folder / "workflow/cards/metrics/mini_dino.yaml"
+    card.write_text("# a remark\n" + card.read_text())
+    assert ran.planned() == {}
+
+
+def test_how_to_run_changes_nothing(ran: Checkout) -> None:
+    edit(ran, lambda s: s["run"].update(batch_size=7, device="auto", threads=2))
+    assert ran.planned() == {}
+
+
+def test_one_metric_parameter_and_back(ran: Checkout) -> None:
+    def change(study: dict[str, Any]) -> None:
+        study["metrics"][2] = {"card": "mini_dino", "name": "mini_dino", "params": {"scale": 2.0}}
+
+    before = ran.hashes("results/store/score")
+    edit(ran, change)
+    assert ran.planned() == {"score_metric": 3, **READERS}
+    ran.run()
+    assert ran.planned() == {}
+    after = ran.hashes("results/store/score")
+    new = set(after) - set(before)
+    assert new and all("/mini_dino/" in f"/{name}" for name in new)
+    assert {name: after[name] for name in before} == before
+    latest = (ran.folder / "results" / "latest").readlink()
+    # Reverting is an instant hit, and the pointer follows though nothing runs.
+    ran.configure(TINY)
+    assert ran.planned() == {}
+    ran.run()
+    assert (ran.folder / "results" / "latest").readlink() != latest
+
+
+def test_code_of_one_metric(ran: Checkout) -> None:
+    replace(
+        ran,
+        "workflow/subjectbench/metrics/cosine_text.py",
+        "return (item.text,) if item.text else ()",
+        "return (item.text,) if item.text is not None else ()",
+    )
+    assert ran.planned() == {"score_metric": 6, **READERS}
+
+
+def test_code_that_metrics_import(ran: Checkout) -> None:
+    replace(
+        ran,
+        "workflow/subjectbench/metrics/cosine.py",
+        "norms == 0.0",
+        "norms <= 0.0",
+    )
+    assert ran.planned() == {"score_metric": 12, **READERS}
+
+
+def test_card_of_one_encoder(ran: Checkout) -> None:
+    replace(
+        ran,
+        "workflow/cards/encoders/mini_dino.yaml",
+        "params: {}",
+        "params: {compute_batch: 6}",
+    )
+    expected = {"embed_cases": 1, "embed_images": 3, "score_metric": 3, **READERS}
+    assert ran.planned() == expected
+
+
+def test_weights_of_one_encoder(ran: Checkout) -> None:
+    file = ran.folder / "workflow/weights/mini_dino/config.json"
+    file.write_text(file.read_text() + "\n")
+    expected = {"embed_cases": 1, "embed_images": 3, "score_metric": 3, **READERS}
+    assert ran.planned() == expected
+
+
+def test_added_model(ran: Checkout) -> None:
+    edit(ran, lambda s: s["generators"].append("noise"))
+    assert ran.planned() == {
+        "generate_images": 1,
+        "embed_images": 3,
+        "score_metric": 4,
+        **READERS,
+    }
+
+
+def test_added_rater(ran: Checkout) -> None:
+    edit(ran, lambda s: s.update(raters={"card": "miniworld_raters", "params": {"raters": 6}}))
+    assert ran.planned() == {"rate_samples": 1, **READERS}
+
+
+def test_leaderboard_weight(ran: Checkout) -> None:
+    edit(ran, lambda s: s.update(leaderboard={"quality_weight": 2.0}))
+    assert ran.planned() == READERS
+
+
+def test_caption(ran: Checkout) -> None:
+    replace(ran, "workflow/report/leaderboard.rst", "Models", "All models")
+    assert ran.planned() == {"write_report": 1}
+
+
+def test_deleted_file_inside_an_artifact(ran: Checkout) -> None:
+    next((ran.folder / "results/store/score").rglob("mini_dino/**/scores.parquet")).unlink()
+    assert ran.planned()["score_metric"] == 1
+
+
+def test_the_default_study_fits_its_budget(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path / "default")
+    shutil.copyfile(ROOT / "config.yaml", checkout.folder / "config.yaml")
+    jobs = checkout.planned()
+    assert sum(jobs.values()) + 1 <= 80  # and the target rule
+    study = yaml.safe_load((ROOT / "config.yaml").read_text())
+    assert jobs["score_metric"] == len(study["generators"]) * len(study["metrics"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.update(metrcs=[]), ["metrcs", "did you mean 'metrics'"]),
+        (lambda s: s["metrics"].append("mini_dinno"), ["mini_dinno", "did you mean 'mini_dino'"]),
+        (
+            lambda s: s.update(benchmark={"card": "miniworld", "params": {"subjcts": 3}}),
+            ["subjcts", "did you mean 'subjects'"],
+        ),
+        (lambda s: s.update(study=2.10), ["study", "2.1 is not text", "quotes"]),
+        (lambda s: s["generators"].append("copy_reference"), ["copy_reference", "twice"]),
+    ],
+)
+def test_bad_config_is_one_clear_error(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], said: list[str]
+) -> None:
+    checkout = Checkout(tmp_path / "bad")
+    edit(checkout, change)
+    done = checkout.snakemake("--cores", "2")
+    assert done.returncode != 0
+    assert all(text in done.stdout for text in said), done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (checkout.folder / "results").exists()
