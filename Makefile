@@ -44,6 +44,9 @@ lock:
 	{ echo "# Made by 'make lock' from requirements.in. The same pins serve CPU and GPU machines: on a"; \
 	  echo "# GPU machine pip adds the CUDA libraries that torch itself pins."; \
 	  .lock-venv/bin/pip freeze | sed -e 's/+cpu$$//' -e '/^nvidia-/d' -e '/^triton==/d' -e '/^cuda-/d'; } > envs/requirements.txt
+	{ echo "# Made by 'make lock'. For conda users, and for snakemake --sdm conda: the pins of requirements.txt."; \
+	  printf 'name: subjectbench\nchannels: [conda-forge]\ndependencies:\n  - python=3.11\n  - pip\n  - pip:\n'; \
+	  sed -e '/^#/d' -e 's/^/      - /' envs/requirements.txt; } > envs/environment.yaml
 	rm -rf .lock-venv
 
 clean:

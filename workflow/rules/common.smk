@@ -5,12 +5,14 @@ exists. It is saved under its own hash; each job reads it from there.
 """
 
 import os
+import shlex
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import report as in_report
 
 from subjectbench.config import load_study
-from subjectbench.plan import make_plan
+from subjectbench.plan import has_gpu, make_plan
 
 
 def plan_study():
@@ -22,11 +24,14 @@ def plan_study():
 
 
 PLAN = plan_study()
+# So that jobs find the library in any environment, whether it was installed there or not.
+LIBRARY = shlex.quote(str(Path(workflow.basedir) / "workflow"))
+shell.prefix(f"export PYTHONPATH={LIBRARY}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; ")
 PLAN_FILE = str(PLAN.save())
 STORE = f"{PLAN.results}/store"
 FINAL = str(PLAN.folder(PLAN.final))
 # Jobs that can use a GPU count as one where there is one; the profile says how many run at once.
-GPU = int(PLAN.study["run"]["device"] != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")))
+GPU = int(PLAN.study["run"]["device"] != "cpu" and has_gpu())
 
 
 wildcard_constraints:
@@ -43,6 +48,18 @@ def upstream_of_final(wildcards):
     """Files that the report is made from."""
     artifact = PLAN.artifacts[PLAN.final]
     return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+
+
+def final_files():
+    """Files of the report; figures and the leaderboard go into Snakemake's own report too."""
+    captions = Path(workflow.basedir) / "workflow" / "report"
+    paths = []
+    for path in PLAN.paths(PLAN.final):
+        caption = captions / f"{Path(path).stem}.rst"
+        shown = path.endswith((".svg", "leaderboard.csv")) and caption.is_file()
+        flagged = in_report(path, caption=str(caption), category=PLAN.study["study"])
+        paths.append(flagged if shown else path)
+    return paths
 
 
 def tables_files():

@@ -18,11 +18,15 @@ rule embed_cases:
         "logs/embed_cases/{name}/{key}.log",
     benchmark:
         "logs/embed_cases/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
     resources:
         gpu=GPU,
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench embed-cases"
-        " --plan {PLAN_FILE:q}"
+        "python -m subjectbench embed-cases"
+        " --plan {params.plan:q}"
         " --key {wildcards.key:q}"
         " > {log:q} 2>&1"
 
@@ -38,10 +42,14 @@ rule embed_images:
         "logs/embed_images/{name}/{key}.log",
     benchmark:
         "logs/embed_images/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
     resources:
         gpu=GPU,
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench embed-images"
-        " --plan {PLAN_FILE:q}"
+        "python -m subjectbench embed-images"
+        " --plan {params.plan:q}"
         " --key {wildcards.key:q}"
         " > {log:q} 2>&1"

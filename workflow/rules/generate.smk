@@ -18,7 +18,14 @@ rule generate_images:
         "logs/generate/{name}/{key}.log",
     benchmark:
         "logs/generate/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
     resources:
         gpu=GPU,
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench generate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench generate"
+        " --plan {params.plan:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"

@@ -18,5 +18,12 @@ rule prepare_benchmark:
         "logs/prepare/{name}/{key}.log",
     benchmark:
         "logs/prepare/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench prepare" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench prepare"
+        " --plan {params.plan:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"

@@ -16,8 +16,15 @@ rule tabulate_study:
         "logs/tables/{name}/{key}.log",
     benchmark:
         "logs/tables/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench tabulate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench tabulate"
+        " --plan {params.plan:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"
 
 
 rule write_report:
@@ -25,12 +32,18 @@ rule write_report:
     input:
         ancient(upstream_of_final),
     output:
-        PLAN.paths(PLAN.final),
+        final_files(),
     log:
         f"logs/report/{PLAN.final}.log",
     benchmark:
         f"logs/report/{PLAN.final}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
+        plan=PLAN_FILE,
         key=PLAN.final,
     shell:
-        "subjectbench report" " --plan {PLAN_FILE:q}" " --key {params.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench report"
+        " --plan {params.plan:q}"
+        " --key {params.key:q}"
+        " > {log:q} 2>&1"

@@ -17,8 +17,15 @@ rule score_metric:
         "logs/score/{name}/{key}.log",
     benchmark:
         "logs/score/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench score" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench score"
+        " --plan {params.plan:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"
 
 
 rule rate_samples:
@@ -32,5 +39,12 @@ rule rate_samples:
         "logs/rate/{name}/{key}.log",
     benchmark:
         "logs/rate/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        plan=PLAN_FILE,
     shell:
-        "subjectbench rate" " --plan {PLAN_FILE:q}" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+        "python -m subjectbench rate"
+        " --plan {params.plan:q}"
+        " --key {wildcards.key:q}"
+        " > {log:q} 2>&1"

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from subjectbench.errors import InputError, suggest
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 MAX_PIXELS = int(178_956_970 / 2)
 """Most pixels (width x height) accepted by default: where Pillow starts to warn of a bomb."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +15,10 @@ import pandas as pd
 import pandera.pandas as pa
 
 from subjectbench.errors import InputError
-
-DIMENSIONS = ("preservation", "following", "quality")
-"""The three evaluation dimensions of DSH-Bench, section 3.2."""
-
-DIFFICULTIES = ("easy", "medium", "hard")
-"""Subject difficulty, DSH-Bench section 3.1, in order."""
-
-SCENARIOS = ("background", "viewpoint", "interaction", "attribute", "style", "imagination")
-"""Prompt scenarios, DSH-Bench section 3.1, in the paper's order (BC, VS, IE, AC, SC, IM)."""
-
-
-class Status(StrEnum):
-    """Why a row has a value, or has none. Only ``OK`` rows carry one."""
-
-    OK = "ok"
-    MISSING = "missing"  # no such file or row
-    EMPTY = "empty"  # zero bytes
-    UNREADABLE = "unreadable"  # no decoder knows it
-    TRUNCATED = "truncated"  # the file ends too early
-    OVERSIZE = "oversize"  # more pixels than declared acceptable
-    ANIMATED = "animated"  # more than one frame where one is expected
-    INVALID_IMAGE = "invalid_image"  # NaN, or one colour everywhere
-    BAD_REFERENCE = "bad_reference"  # the case's reference picture has no usable pixels
-    EXTERNAL = "external"  # the picture exists elsewhere; only its scores and ratings are here
-    REFUSED = "refused"
-    UNPARSABLE = "unparsable"
-    NON_FINITE = "non_finite"  # an embedding or score that is NaN or infinite, or of zero length
-    FAILED = "failed"
-    NO_FACE = "no_face"
-    FILTERED = "filtered"
-    NOT_APPLICABLE = "not_applicable"
-
+from subjectbench.vocabulary import DIFFICULTIES as DIFFICULTIES
+from subjectbench.vocabulary import DIMENSIONS as DIMENSIONS
+from subjectbench.vocabulary import SCENARIOS as SCENARIOS
+from subjectbench.vocabulary import Status as Status
 
 _STATUSES = [s.value for s in Status]
 
@@ -153,6 +124,22 @@ SCHEMAS = {
 }
 
 
+_NUMBERS = ("int64", "float64")
+
+
+def _numbers(column: pd.Series, dtype: str, name: str, where: object) -> pd.Series:
+    """Cast a column of numbers; text, truth values and fractions of whole numbers are refused."""
+    whole = dtype == "int64"
+    for value in column:
+        if pd.isna(value):
+            bad = whole
+        else:
+            bad = isinstance(value, str | bool) or (whole and value != value // 1)
+        if bad:
+            raise InputError(where, f"{name}: {value!r} is not a number ({dtype})")
+    return column.astype(dtype)
+
+
 def table(
     name: str, rows: Sequence[Mapping[str, Any]] | pd.DataFrame, where: object
 ) -> pd.DataFrame:
@@ -177,15 +164,15 @@ def table(
         )
     frame = frame[columns].copy()
     for column, spec in schema.columns.items():
-        if str(spec.dtype) == "str":
+        if str(spec.dtype) in _NUMBERS:
+            frame[column] = _numbers(frame[column], str(spec.dtype), f"{name}.{column}", where)
+        else:
             bad = [v for v in frame[column] if not (isinstance(v, str) or pd.isna(v))]
             if bad:
                 raise InputError(
                     where, f"{name}.{column}: {bad[0]!r} is not text", "quote the value"
                 )
             frame[column] = frame[column].astype("str")
-        else:
-            frame[column] = frame[column].astype(str(spec.dtype))
     try:
         frame = schema.validate(frame, lazy=True)
     except pa.errors.SchemaErrors as error:

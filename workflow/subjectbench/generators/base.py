@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import BaseModel
 
 from subjectbench.cards import GeneratorCard
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from subjectbench.config import Strict
 from subjectbench.generators.base import Generator, Job, Outcome
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 
 class Control(Generator):

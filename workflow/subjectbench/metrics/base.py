@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel
 
 from subjectbench.cards import MetricCard
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from subjectbench.config import Strict
 from subjectbench.metrics.base import Item, Metric, Result, Vector
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
     import numpy as np

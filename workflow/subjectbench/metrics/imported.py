@@ -12,7 +12,7 @@ from pydantic import Field
 from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 from subjectbench.metrics.base import Item, Metric, Result
-from subjectbench.records import Status
+from subjectbench.vocabulary import Status
 
 
 class Imported(Metric):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from subjectbench.miniworld.subjects import COLOURS, MARKINGS, NOUNS, TEXTURES, Subject
-from subjectbench.records import SCENARIOS
+from subjectbench.vocabulary import SCENARIOS
 
 BACKGROUNDS: dict[str, str] = {
     "studio": "in a studio",

@@ -48,6 +48,19 @@ class Partial:
         Path(file.name).replace(self.folder / batch)
 
 
+def _files(folder: Path) -> dict[str, Any]:
+    """Files of an artifact, as its manifest states them.
+
+    Raises:
+        OSError: there is no manifest.
+        ValueError: it is damaged.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    if not isinstance(manifest, dict) or not manifest.get("files"):
+        raise ValueError("names no files")
+    return dict(manifest["files"])
+
+
 def _environment() -> dict[str, Any]:
     """Recorded with an artifact, never part of its key."""
     git = subprocess.run(
@@ -80,10 +93,10 @@ class Store:
         """Whether an artifact is there, whole: every file has the size its manifest states."""
         folder = self.path(artifact)
         try:
-            files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
-        except (FileNotFoundError, json.JSONDecodeError):
+            files = _files(folder)
+        except (OSError, ValueError):
             return False
-        return all(
+        return set(files) == set(artifact.files) and all(
             (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
             for name, facts in files.items()
         )
@@ -154,11 +167,11 @@ class Store:
     def verify(self, folder: Path) -> list[str]:
         """Re-hash an artifact; return its faults in words."""
         try:
-            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError) as error:
+            files = _files(folder)
+        except (OSError, ValueError) as error:
             return [f"{folder}: manifest: {error}"]
         faults = []
-        for name, facts in manifest["files"].items():
+        for name, facts in files.items():
             path = folder / name
             if not path.is_file():
                 faults.append(f"{path}: missing")

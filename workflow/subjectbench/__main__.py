@@ -1,0 +1,7 @@
+"""``python -m subjectbench``."""
+
+import sys
+
+from subjectbench.cli import main
+
+sys.exit(main())
