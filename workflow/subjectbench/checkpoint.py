@@ -42,7 +42,9 @@ def folder(weights: Weights) -> Path:
     return path
 
 
-def load(model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...] = ()) -> Any:
+def load(
+    model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...] = (), **options: Any
+) -> Any:
     """Load a transformers model in float32 and evaluation mode.
 
     Args:
@@ -50,17 +52,26 @@ def load(model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...
         weights: of the card.
         device: torch device.
         ignore: beginnings of tensor names in the file that this class is known not to use.
+        options: for the class's constructor.
 
     Raises:
-        InputError: a tensor is missing, unexpected or of another shape. transformers would fill a
+        InputError: a file is damaged, or a tensor is missing, unexpected or of another shape. transformers would fill a
             missing one with random numbers and go on.
     """
     import torch
+    from safetensors import SafetensorError
 
     path = folder(weights)
-    model, info = model_class.from_pretrained(
-        path, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=True
-    )
+    try:
+        model, info = model_class.from_pretrained(
+            path,
+            output_loading_info=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(path, f"cannot be read: {error}", "restore the files") from error
     faults = {
         "missing": sorted(info["missing_keys"]),
         "unexpected": sorted(

@@ -41,10 +41,19 @@ class Clip(Encoder):
 
         assert card.weights is not None
         path = checkpoint.folder(card.weights)
-        # position_ids are constants that old checkpoints carry along.
         self.model = checkpoint.load(CLIPModel, card.weights, device)
         self.processor = AutoImageProcessor.from_pretrained(path, backend="pil")
         self.tokenizer = AutoTokenizer.from_pretrained(path)
+        # 2 stands for "the highest id" in old configs. Any other wrong id, and every text would be
+        # pooled at its first token.
+        end = self.model.config.text_config.eos_token_id
+        if end not in (2, self.tokenizer.eos_token_id):
+            raise InputError(
+                f"{path}/config.json",
+                f"text_config.eos_token_id is {end}, the tokenizer's is "
+                f"{self.tokenizer.eos_token_id}",
+                "put tokenizer and model of one checkpoint together",
+            )
         for tower in (self.model.config.text_config, self.model.config.vision_config):
             if tower.hidden_act != params.hidden_act:
                 raise InputError(

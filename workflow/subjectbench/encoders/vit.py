@@ -22,7 +22,8 @@ class Vit(Encoder):
     """``transformers.ViTModel`` without its pooler: the class token after the last norm.
 
     Preprocessing: where the card gives ``resize`` and ``crop``, shorter side and centre crop
-    (DreamBooth's DINO: 256 and 224, bicubic); otherwise the checkpoint's own. Resized by Pillow.
+    (DreamBooth's DINO: 256 and 224, bicubic), rounded as torchvision does; otherwise the
+    checkpoint's own. Resized by Pillow.
     """
 
     class Params(Strict):
@@ -38,12 +39,11 @@ class Vit(Encoder):
 
         assert card.weights is not None
 
-        class WithoutPooler(ViTModel):
-            # A pooler that the checkpoint lacks would be filled with random numbers.
-            def __init__(self, config: Any) -> None:
-                super().__init__(config, add_pooling_layer=False)
-
-        self.model = checkpoint.load(WithoutPooler, card.weights, device, ignore=("pooler.",))
+        # Without a pooler, which would be filled with random numbers if the file has none. Not by
+        # a subclass: transformers renames a checkpoint's tensors by the name of the class.
+        self.model = checkpoint.load(
+            ViTModel, card.weights, device, ignore=("pooler.",), add_pooling_layer=False
+        )
         self.processor = AutoImageProcessor.from_pretrained(
             checkpoint.folder(card.weights), backend="pil"
         )
@@ -52,11 +52,11 @@ class Vit(Encoder):
         from PIL import Image
 
         if self.params.resize:
-            scale = self.params.resize / min(picture.size)
-            size = (round(picture.width * scale), round(picture.height * scale))
+            short = min(picture.size)
+            size = tuple(int(self.params.resize * s / short) for s in picture.size)
             picture = picture.resize(size, Image.Resampling.BICUBIC)
         if self.params.crop:
-            left, top = ((s - self.params.crop) // 2 for s in picture.size)
+            left, top = (round((s - self.params.crop) / 2) for s in picture.size)
             picture = picture.crop((left, top, left + self.params.crop, top + self.params.crop))
         return picture
 

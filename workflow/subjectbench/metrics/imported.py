@@ -61,7 +61,7 @@ class Imported(Metric):
         for generator in generators:
             path = self._file(generator)
             entries = list(self._read(path).values())
-            fields = {name for entry in entries for name in entry}
+            fields = {name for entry in entries if isinstance(entry, dict) for name in entry}
             if self.params.field not in fields:
                 raise InputError(
                     f"{path}",
@@ -75,12 +75,14 @@ class Imported(Metric):
         return [self._one(files[i.generator], i) for i in items]
 
     def _one(self, entries: dict[str, Any], item: Item) -> Result:
-        entry = entries.get(item.case_id + self.params.suffix, {})
-        value = entry.get(self.params.field)
+        entry = entries.get(item.case_id + self.params.suffix)
+        # An entry that is no object is no value either, and ends as such.
+        value = entry.get(self.params.field) if isinstance(entry, dict) else entry
         if value is None:
             return Result(Status.MISSING)
         if (
-            isinstance(value, bool)
+            not isinstance(entry, dict)
+            or isinstance(value, bool)
             or not isinstance(value, int | float)
             or not math.isfinite(value)
         ):

@@ -60,6 +60,7 @@ HELD_OUT_SEED = 0
 HELD_OUT_COUNT = 48
 SIZE = 64
 CONTEXT = 32
+_GROUP = 8  # pictures that share a scene
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 VIT_MEAN = VIT_STD = (0.5, 0.5, 0.5)
 
@@ -272,25 +273,90 @@ def _captioned(
     return pictures, [caption(*m) for m in made], prompts, made
 
 
-def train_clip(out: Path, *, steps: int, seed: int, pool: int, batch: int) -> dict[str, Any]:
-    """Train ``CLIPModel`` on pictures and captions with InfoNCE; save it to ``out``."""
+def _alike(
+    rng: np.random.Generator, groups: int
+) -> tuple[Pictures, list[str], list[str], list[bool]]:
+    """Draw groups of ``_GROUP`` pictures that only the subject tells apart.
+
+    All of a group show one scene. Even groups show different nouns; odd groups one noun in
+    different colours, which only the full captions name.
+
+    Returns:
+        Pictures, full captions, prompt-like captions, and which pictures' prompts may be used.
+    """
+    banned = {looks(s) for s in held_out_subjects()}
+    pictures = np.empty((groups * _GROUP, SIZE, SIZE, 3), np.uint8)
+    full, short, usable = [], [], []
+    for g in tqdm(range(groups), desc="draw alike", mininterval=10):
+        scene = random_scene(rng, parts=1, attributes=False)
+        nouns = rng.permutation(NOUNS)[:_GROUP] if g % 2 == 0 else [str(rng.choice(NOUNS))] * _GROUP
+        colours: set[str] = set()
+        for noun in nouns:
+            while True:
+                subject = random_subject(rng, noun=str(noun))
+                fresh = g % 2 == 0 or subject.colour not in colours
+                if fresh and looks(subject) not in banned:
+                    break
+            colours.add(subject.colour)
+            pictures[len(full)] = _render(subject, scene)
+            full.append(caption(subject, scene))
+            short.append(prompt_for(subject.noun, scene, int(rng.integers(4))))
+            usable.append(g % 2 == 0)
+    return pictures, full, short, usable
+
+
+def train_clip(
+    out: Path, *, steps: int, alike_steps: int, seed: int, pool: int, batch: int, init: Path | None
+) -> dict[str, Any]:
+    """Train ``CLIPModel`` on pictures and captions with InfoNCE; save it to ``out``.
+
+    The first ``steps`` draw their batches from all pictures, and teach scenes above all, since
+    these suffice to tell the pictures of a batch apart. Of each batch of the ``alike_steps``
+    after them two thirds are groups that share a scene, which teaches nouns and colours.
+
+    Args:
+        init: folder of a model that has done the first ``steps`` with the same arguments; they
+            are then not done again.
+    """
     rng = np.random.default_rng([seed, 1])
     tokenizer = make_tokenizer()
-    model = new_clip(tokenizer)
     pictures, captions, prompts, _ = _captioned(rng, pool)
     # Two captions to one prompt: prompts say less, so a batch has more than one right answer.
     full, short = _tokenise(tokenizer, captions), _tokenise(tokenizer, prompts)
 
-    def loss(step: int) -> torch.Tensor:
-        chosen = rng.choice(pool, size=min(batch, pool), replace=False)
-        use_short = rng.random(len(chosen)) < 0.33
-        ids = np.where(use_short[:, None], short[chosen], full[chosen])
+    def fit(images: Pictures, ids: np.ndarray) -> torch.Tensor:
         text = _trim(ids, tokenizer.eos_token_id)
-        pixels = _pixels(pictures[chosen], CLIP_MEAN, CLIP_STD, _shift(rng))
+        pixels = _pixels(images, CLIP_MEAN, CLIP_STD, _shift(rng))
         logits = model(pixel_values=pixels, **text).logits_per_text.float()
         return _info_nce(logits, text["input_ids"])
 
-    seconds = _fit(model, loss, steps, 1e-3, "mini_clip")
+    def loss(step: int) -> torch.Tensor:
+        chosen = rng.choice(pool, size=min(batch, pool), replace=False)
+        use_short = rng.random(len(chosen)) < 0.33
+        return fit(pictures[chosen], np.where(use_short[:, None], short[chosen], full[chosen]))
+
+    seconds = 0.0
+    if init is None:
+        model = new_clip(tokenizer)
+        seconds += _fit(model, loss, steps, 1e-3, "mini_clip")
+    else:
+        model = CLIPModel.from_pretrained(init)
+
+    rng = np.random.default_rng([seed, 4])
+    groups = max(2, pool // (2 * _GROUP))
+    like, like_captions, like_prompts, usable = _alike(rng, groups)
+    like_full = _tokenise(tokenizer, like_captions)
+    like_short = _tokenise(tokenizer, like_prompts)
+
+    def alike(step: int) -> torch.Tensor:
+        some = rng.choice(groups, size=min(max(1, batch * 2 // 3 // _GROUP), groups), replace=False)
+        rows = (some[:, None] * _GROUP + np.arange(_GROUP)).ravel()
+        rest = rng.choice(pool, size=min(batch // 3, pool), replace=False)
+        use_short = (rng.random(len(rows)) < 0.5) & np.asarray(usable)[rows]
+        ids = np.where(use_short[:, None], like_short[rows], like_full[rows])
+        return fit(np.concatenate([like[rows], pictures[rest]]), np.concatenate([ids, full[rest]]))
+
+    seconds += _fit(model, alike, alike_steps, 7e-4, "mini_clip alike")
     skill = clip_skill(model, tokenizer)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
@@ -574,7 +640,7 @@ def dino_skill(model: ViTModel) -> dict[str, float]:
 # ---------------------------------------------------------------- command line
 
 _DEFAULTS = {
-    "clip": {"steps": 1800, "pool": 16000, "batch": 96},
+    "clip": {"steps": 1800, "alike_steps": 900, "pool": 16000, "batch": 96},
     "dino": {"steps": 1500, "pool": 14400, "batch": 128},
     "hps": {"steps": 700, "pool": 8000, "batch": 96},
 }
@@ -590,10 +656,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--recipe", choices=sorted(_DEFAULTS), required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--steps", type=int, help="optimiser steps")
+    parser.add_argument("--alike-steps", type=int, help="clip: further steps on like pictures")
     parser.add_argument("--pool", type=int, help="pictures drawn to train on")
     parser.add_argument("--batch", type=int, help="pictures per step")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--init", type=Path, help="hps: folder of the mini_clip to start from")
+    parser.add_argument("--init", type=Path, help="folder of the mini_clip to start from")
     args = parser.parse_args(argv)
     options = {
         k: v if getattr(args, k) is None else getattr(args, k)
@@ -601,17 +668,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     torch.set_num_threads(1)  # more threads would change the sums, and so the weights
     torch.manual_seed(args.seed)
-    if args.recipe == "hps":
-        if args.init is None or not (args.init / "config.json").is_file():
-            raise InputError("--init", "no trained mini_clip there", "run --recipe clip first")
-        result = train_hps(args.out, seed=args.seed, init=args.init, **options)
+    if args.recipe == "hps" and (args.init is None or not (args.init / "config.json").is_file()):
+        raise InputError("--init", "no trained mini_clip there", "run --recipe clip first")
+    if args.recipe == "dino":
+        result = train_dino(args.out, seed=args.seed, **options)
     else:
-        recipe = {"clip": train_clip, "dino": train_dino}[args.recipe]
-        result = recipe(args.out, seed=args.seed, **options)
+        recipe = {"clip": train_clip, "hps": train_hps}[args.recipe]
+        result = recipe(args.out, seed=args.seed, init=args.init, **options)
     record = {
         "recipe": args.recipe,
         "arguments": {**options, "seed": args.seed},
-        "starts_from": args.init.name if args.recipe == "hps" else None,
+        "starts_from": args.init.name if args.init else None,
         "held_out": {"make_subjects_seed": HELD_OUT_SEED, "count": HELD_OUT_COUNT},
         "held_out_skill": {k: round(v, 4) for k, v in result["held_out_skill"].items()},
         "training_seconds": round(result["seconds"]),
