@@ -1,4 +1,4 @@
-"""What every plug-in promises, for every card that there is: a new card is tested by being there."""
+"""What every plug-in promises, for every card: a new one is tested by being there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,15 +69,14 @@ def test_the_identity_names_the_plugins_own_code(kind: str, name: str) -> None:
     needs_weights(kind, name)
     card = cards.load(kind, name)
     required = {
-        n
-        for n, f in cards.plugin(kind, card, name).Params.model_fields.items()
-        if f.is_required()
+        n for n, f in cards.plugin(kind, card, name).Params.model_fields.items() if f.is_required()
     }
     if not required <= set(card.params):
         pytest.skip(f"the study must set {sorted(required - set(card.params))}")
-    stage = {"benchmark": "prepare", "encoder": "embed", "metric": "score", "raters": "rate"}
+    stage = {"benchmark": "prepare", "generator": "generate", "encoder": "embed"}
+    stage |= {"metric": "score", "raters": "rate"}
     asked = Asked.of(kind, Use(card=name), name)
-    code = asked.components(stage.get(kind, kind))["code"]
+    code = asked.components(stage[kind])["code"]
     assert f"subjectbench.{cards.room(kind)}.{card.plugin}" in code
 
 

@@ -154,7 +154,7 @@ def test_unknown_card_with_suggestion() -> None:
 
 def test_unknown_plugin_with_suggestion(own_cards: Callable[..., None]) -> None:
     own_cards("generator", "mine", {"title": "Mine", "plugin": "controll", "about": "x"})
-    with pytest.raises(InputError, match="no module subjectbench.generators.controll") as caught:
+    with pytest.raises(InputError, match=r"no module .*\.controll") as caught:
         make_plan(load_study(study(generators=["mine"])))
     assert caught.value.mend == "did you mean 'control'?"
     assert "plugin" in caught.value.where
@@ -165,7 +165,7 @@ def test_a_missing_library_is_not_taken_for_a_missing_plugin(
 ) -> None:
     monkeypatch.delitem(sys.modules, "subjectbench.generators.control", raising=False)
     monkeypatch.setitem(sys.modules, "subjectbench.generators.base", None)
-    with pytest.raises(ModuleNotFoundError, match="generators.base"):
+    with pytest.raises(ModuleNotFoundError, match=r"generators\.base"):
         cards.plugin("generator", cards.load("generator", "noise"), "here")
 
 

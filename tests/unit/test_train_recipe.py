@@ -21,8 +21,12 @@ def folders(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "HELD_OUT_COUNT", 3)
         for recipe in ("clip", "dino", "hps"):
-            init = ["--init", str(base / "clip")] if recipe == "hps" else []
-            argv = ["--recipe", recipe, "--out", str(base / recipe), *TINY, *init]
+            more = {
+                "clip": ["--alike-steps", "2"],
+                "dino": [],
+                "hps": ["--init", str(base / "clip")],
+            }[recipe]
+            argv = ["--recipe", recipe, "--out", str(base / recipe), *TINY, *more]
             assert train.main(argv) == 0
     torch.set_num_threads(threads)
     return base
@@ -40,7 +44,8 @@ def test_folder_loads_like_a_full_checkpoint(folders, recipe):
     values = processor(images=image, return_tensors="pt")["pixel_values"]
     assert values.shape == (1, 3, 64, 64)
     record = json.loads((folder / "training.json").read_text())
-    assert record["arguments"] == {"steps": 2, "pool": 24, "batch": 16, "seed": 0}
+    asked = {"steps": 2, "pool": 24, "batch": 16, "seed": 0}
+    assert record["arguments"] == asked | ({"alike_steps": 2} if recipe == "clip" else {})
     assert record["held_out_skill"] and record["versions"]["torch"] == torch.__version__
     assert all(0 <= v <= 1 for v in record["held_out_skill"].values())
     assert str(folders) not in json.dumps(record)

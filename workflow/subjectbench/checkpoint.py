@@ -25,7 +25,12 @@ def folder(weights: Weights) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
         try:
-            path = Path(snapshot_download(str(weights.repository), revision=weights.revision))
+            path = Path(snapshot_download(
+                    str(weights.repository),
+                    revision=weights.revision,
+                    # Not the copies of the same weights for other frameworks.
+                    allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
+                ))
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
             raise InputError(
                 weights.repository,
@@ -55,8 +60,8 @@ def load(
         options: for the class's constructor.
 
     Raises:
-        InputError: a file is damaged, or a tensor is missing, unexpected or of another shape. transformers would fill a
-            missing one with random numbers and go on.
+        InputError: a file is damaged, or a tensor is missing, unexpected or of another shape.
+            transformers would fill a missing one with random numbers and go on.
     """
     import torch
     from safetensors import SafetensorError

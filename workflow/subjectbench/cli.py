@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,8 +106,14 @@ def _explain(args: argparse.Namespace) -> None:
         found = json.loads(older[-1].read_text("utf-8"))
         for line in changed(found["components"], artifact.components):
             print(f"  {line}")
-        for role in changed(found["upstream"], artifact.upstream):
-            print(f"  made from another {role}")
+        renewed = [r for r, k in artifact.upstream.items() if found["upstream"].get(r) not in (None, k)]
+        others = {*artifact.upstream, *found["upstream"]} - set(renewed)
+        added = [r for r in others if r not in found["upstream"]]
+        dropped = [r for r in others if r not in artifact.upstream]
+        for what, roles in (("renewed", renewed), ("new", added), ("dropped", dropped)):
+            if roles:
+                more = f" and {len(roles) - 3} more" if len(roles) > 3 else ""
+                print(f"  {what} upstream: {', '.join(sorted(roles)[:3])}{more}")
     if not missing:
         print("nothing would run: every artifact of this study is there")
 
@@ -238,6 +245,8 @@ def main(argv: list[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -53,8 +53,8 @@ class Vit(Encoder):
 
         if self.params.resize:
             short = min(picture.size)
-            size = tuple(int(self.params.resize * s / short) for s in picture.size)
-            picture = picture.resize(size, Image.Resampling.BICUBIC)
+            width, height = (int(self.params.resize * s / short) for s in picture.size)
+            picture = picture.resize((width, height), Image.Resampling.BICUBIC)
         if self.params.crop:
             left, top = (round((s - self.params.crop) / 2) for s in picture.size)
             picture = picture.crop((left, top, left + self.params.crop, top + self.params.crop))

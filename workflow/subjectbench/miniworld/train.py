@@ -315,8 +315,7 @@ def train_clip(
     after them two thirds are groups that share a scene, which teaches nouns and colours.
 
     Args:
-        init: folder of a model that has done the first ``steps`` with the same arguments; they
-            are then not done again.
+        init: folder of a model to go on from; the first ``steps`` are then not done.
     """
     rng = np.random.default_rng([seed, 1])
     tokenizer = make_tokenizer()
@@ -343,7 +342,7 @@ def train_clip(
         model = CLIPModel.from_pretrained(init)
 
     rng = np.random.default_rng([seed, 4])
-    groups = max(2, pool // (2 * _GROUP))
+    groups = max(2, pool // _GROUP)
     like, like_captions, like_prompts, usable = _alike(rng, groups)
     like_full = _tokenise(tokenizer, like_captions)
     like_short = _tokenise(tokenizer, like_prompts)
@@ -640,10 +639,18 @@ def dino_skill(model: ViTModel) -> dict[str, float]:
 # ---------------------------------------------------------------- command line
 
 _DEFAULTS = {
-    "clip": {"steps": 1800, "alike_steps": 900, "pool": 16000, "batch": 96},
+    "clip": {"steps": 1800, "alike_steps": 600, "pool": 16000, "batch": 96},
     "dino": {"steps": 1500, "pool": 14400, "batch": 128},
-    "hps": {"steps": 700, "pool": 8000, "batch": 96},
+    "hps": {"steps": 400, "pool": 5000, "batch": 96},
 }
+
+
+def _started(init: Path | None) -> dict[str, Any] | None:
+    """Return the training record of the model that a recipe went on from."""
+    if init is None or not (init / "training.json").is_file():
+        return None
+    started: dict[str, Any] = json.loads((init / "training.json").read_text(encoding="utf-8"))
+    return started
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -678,7 +685,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     record = {
         "recipe": args.recipe,
         "arguments": {**options, "seed": args.seed},
-        "starts_from": args.init.name if args.init else None,
+        "starts_from": _started(args.init),
         "held_out": {"make_subjects_seed": HELD_OUT_SEED, "count": HELD_OUT_COUNT},
         "held_out_skill": {k: round(v, 4) for k, v in result["held_out_skill"].items()},
         "training_seconds": round(result["seconds"]),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 import json
 import platform
 import shutil
@@ -339,17 +340,27 @@ def _cross_attentions(unet: UNet2DConditionModel) -> list[str]:
     return [name for name in unet.attn_processors if not name.endswith("attn1.processor")]
 
 
-def add_adapter(unet: UNet2DConditionModel, embed_width: int, seed: int) -> None:
-    """Give the UNet an untrained IP-Adapter, by the code that loads trained ones."""
+def add_adapter(unet: UNet2DConditionModel, embeds: torch.Tensor, seed: int) -> None:
+    """Give the UNet an untrained IP-Adapter, by the code that loads trained ones.
+
+    Args:
+        embeds: references x projection. CLIP's embeddings share a large common part that says
+            nothing about the subject, so the projection starts as a random one of the whitened
+            embedding; from an ordinary start, training first has to find the small differences.
+    """
     random = torch.Generator().manual_seed(seed)
+    mean = embeds.mean(0)
+    values, vectors = torch.linalg.eigh((embeds - mean).T @ (embeds - mean) / len(embeds))
+    whiten = (values + 0.02 * values.mean() + 1e-8).rsqrt()[:, None] * vectors.T
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, generator=random) / columns**0.5
 
     width = unet.config.cross_attention_dim
+    first = matrix(TOKENS * width, embeds.shape[1]) @ whiten
     proj = {
-        "proj.weight": matrix(TOKENS * width, embed_width),
-        "proj.bias": torch.zeros(TOKENS * width),
+        "proj.weight": first,
+        "proj.bias": -first @ mean,
         "norm.weight": torch.ones(width),
         "norm.bias": torch.zeros(width),
     }
@@ -391,7 +402,7 @@ def _scale_adapter(unet: UNet2DConditionModel, scale: float) -> None:
 
 
 def train_vae(pool: Pool, run: Run, *, steps: int, batch: int, until: float) -> bool:
-    """Train the autoencoder with absolute error and a small KL term."""
+    """Train the autoencoder with errors of pixels and of coarse colour, and a small KL term."""
     vae = run.model
 
     def loss_of(random: torch.Generator) -> torch.Tensor:
@@ -402,6 +413,10 @@ def train_vae(pool: Pool, run: Run, *, steps: int, batch: int, until: float) -> 
         rebuilt = vae.decode(posterior.mean + posterior.std * noise).sample
         kl = posterior.kl().mean() / posterior.mean[0].numel()
         error = functional.l1_loss(rebuilt, pixels) + functional.mse_loss(rebuilt, pixels)
+        # Group normalisation hides absolute colours, which are then learned last, but a subject is
+        # told by its colour first.
+        coarse = [functional.avg_pool2d(p, 4) for p in (rebuilt, pixels)]
+        error = error + 2 * functional.l1_loss(*coarse)
         return error + 1e-4 * kl
 
     return run.fit(loss_of, steps, until, "autoencoder")
@@ -633,7 +648,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="checkpoints (default: OUT + '.work')")
     parser.add_argument("--clip", type=Path, help="folder of mini_clip (default: beside OUT)")
     parser.add_argument("--steps", type=int, default=3200, help="of the UNet")
-    parser.add_argument("--vae-steps", type=int, default=2400)
+    parser.add_argument("--vae-steps", type=int, default=3800)
     parser.add_argument("--vae-batch", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--subjects", type=int, default=1000, help="drawn, with 12 pictures each")
@@ -674,11 +689,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     sample = pool.pictures[:: max(1, len(pool.pictures) // 512)]
     factor = normalise_latents(vae, sample)
 
-    clip = load_clip(args.clip or out.with_name("mini_clip"))
+    clip_folder: Path = args.clip or out.with_name("mini_clip")
+    clip = load_clip(clip_folder)
     codes = encode_pool(pool, vae, clip)
     torch.manual_seed(args.seed)
     unet = make_unet(clip.text.config.hidden_size)
-    add_adapter(unet, clip.vision.config.projection_dim, args.seed)
+    add_adapter(unet, image_embeds(clip, pool.references), args.seed)
     second = Run(work / "unet.pt", args.seed, unet, 1e-3)
 
     def save() -> None:
@@ -712,6 +728,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "skill": measure_skill(out, clip, args.skill_subjects, args.inference_steps)
         if args.skill_subjects
         else {},
+        "clip_sha256": hashlib.sha256((clip_folder / "model.safetensors").read_bytes()).hexdigest(),
         "held_out": f"make_subjects({HELD_OUT_SEED}, {HELD_OUT_COUNT}) and whatever looks the same",
         "versions": {
             "python": platform.python_version(),

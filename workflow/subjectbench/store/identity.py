@@ -163,5 +163,11 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") ->
         if isinstance(a, dict) and isinstance(b, dict):
             out += changed(a, b, f"{prefix}{name}.")
         else:
-            out.append(f"{prefix}{name} {json.dumps(a)} -> {json.dumps(b)}")
+            out.append(f"{prefix}{name} {_short(a)} -> {_short(b)}")
     return out
+
+
+def _short(value: Any) -> str:
+    """JSON that fits a line; a hash needs few digits to be told apart."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:16]}...{text[-8:]}"
