@@ -15,13 +15,13 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("Snakefile", "config.yaml", "pyproject.toml", "workflow")
+COPIED = ("Snakefile", "config.yaml", "pyproject.toml", "envs", "profiles", "workflow")
 
 TINY: dict[str, Any] = {
     "study": "tiny",
     "benchmark": {"card": "miniworld", "params": {"subjects": 3}},
     "generators": [
-        {"card": "mini_diffusion", "params": {"steps": 3}},
+        "prompt_only",
         "sim_identity_drift",
         "copy_reference",
     ],

@@ -24,10 +24,13 @@ def plan_study():
 
 
 PLAN = plan_study()
-# So that jobs find the library in any environment, whether it was installed there or not.
+# Jobs learn by their environment, and not by their command, where the library and the plan are:
+# what a rule says stays the same from plan to plan, so Snakemake never thinks that it changed.
 LIBRARY = shlex.quote(str(Path(workflow.basedir) / "workflow"))
-shell.prefix(f"export PYTHONPATH={LIBRARY}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; ")
-PLAN_FILE = str(PLAN.save())
+PLAN_FILE = shlex.quote(str(PLAN.save()))
+shell.prefix(
+    f"export PYTHONPATH={LIBRARY}${{{{PYTHONPATH:+:$PYTHONPATH}}}} SUBJECTBENCH_PLAN={PLAN_FILE}; "
+)
 STORE = f"{PLAN.results}/store"
 FINAL = str(PLAN.folder(PLAN.final))
 # Jobs that can use a GPU count as one where there is one; the profile says how many run at once.

@@ -22,13 +22,8 @@ rule embed_cases:
         "../../envs/environment.yaml"
     resources:
         gpu=GPU,
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench embed-cases"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench embed-cases" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule embed_images:
@@ -46,10 +41,5 @@ rule embed_images:
         "../../envs/environment.yaml"
     resources:
         gpu=GPU,
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench embed-images"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench embed-images" " --key {wildcards.key:q}" " > {log:q} 2>&1"

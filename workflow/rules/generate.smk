@@ -22,10 +22,5 @@ rule generate_images:
         "../../envs/environment.yaml"
     resources:
         gpu=GPU,
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench generate"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench generate" " --key {wildcards.key:q}" " > {log:q} 2>&1"

@@ -20,10 +20,5 @@ rule prepare_benchmark:
         "logs/prepare/{name}/{key}.benchmark.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench prepare"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench prepare" " --key {wildcards.key:q}" " > {log:q} 2>&1"

@@ -18,13 +18,8 @@ rule tabulate_study:
         "logs/tables/{name}/{key}.benchmark.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench tabulate"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench tabulate" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule write_report:
@@ -40,10 +35,6 @@ rule write_report:
     conda:
         "../../envs/environment.yaml"
     params:
-        plan=PLAN_FILE,
         key=PLAN.final,
     shell:
-        "python -m subjectbench report"
-        " --plan {params.plan:q}"
-        " --key {params.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench report" " --key {params.key:q}" " > {log:q} 2>&1"

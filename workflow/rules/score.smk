@@ -19,13 +19,8 @@ rule score_metric:
         "logs/score/{name}/{key}.benchmark.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench score"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench score" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule rate_samples:
@@ -41,10 +36,5 @@ rule rate_samples:
         "logs/rate/{name}/{key}.benchmark.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        plan=PLAN_FILE,
     shell:
-        "python -m subjectbench rate"
-        " --plan {params.plan:q}"
-        " --key {wildcards.key:q}"
-        " > {log:q} 2>&1"
+        "python -m subjectbench rate" " --key {wildcards.key:q}" " > {log:q} 2>&1"

@@ -25,12 +25,14 @@ def folder(weights: Weights) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
         try:
-            path = Path(snapshot_download(
+            path = Path(
+                snapshot_download(
                     str(weights.repository),
                     revision=weights.revision,
                     # Not the copies of the same weights for other frameworks.
                     allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
-                ))
+                )
+            )
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
             raise InputError(
                 weights.repository,

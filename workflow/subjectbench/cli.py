@@ -106,7 +106,9 @@ def _explain(args: argparse.Namespace) -> None:
         found = json.loads(older[-1].read_text("utf-8"))
         for line in changed(found["components"], artifact.components):
             print(f"  {line}")
-        renewed = [r for r, k in artifact.upstream.items() if found["upstream"].get(r) not in (None, k)]
+        renewed = [
+            r for r, k in artifact.upstream.items() if found["upstream"].get(r) not in (None, k)
+        ]
         others = {*artifact.upstream, *found["upstream"]} - set(renewed)
         added = [r for r in others if r not in found["upstream"]]
         dropped = [r for r in others if r not in artifact.upstream]
@@ -232,7 +234,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--write", action="store_true", help="rewrite workflow/config.schema.json")
     for name, (_, _, text) in STAGES.items():
         sub = verb(name, _stage, f"[called by a rule] {text}")
-        sub.add_argument("--plan", type=Path, required=True, help="plan that the workflow saved")
+        sub.add_argument(
+            "--plan",
+            type=Path,
+            default=os.environ.get("SUBJECTBENCH_PLAN"),
+            required="SUBJECTBENCH_PLAN" not in os.environ,
+            help="plan that the workflow saved; default: $SUBJECTBENCH_PLAN",
+        )
         sub.add_argument("--key", required=True, help="artifact to make")
     return parser
 

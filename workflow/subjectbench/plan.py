@@ -367,4 +367,3 @@ def make_plan(study: Study) -> Plan:
         InputError: naming file, field and mend of the first fault.
     """
     return Planner(study).plan()
-
