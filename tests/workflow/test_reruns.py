@@ -169,9 +169,16 @@ def test_caption(ran: Checkout) -> None:
     assert ran.planned() == {"write_report": 1}
 
 
-def test_deleted_file_inside_an_artifact(ran: Checkout) -> None:
-    next((ran.folder / "results/store/score").rglob("mini_dino/**/scores.parquet")).unlink()
-    assert ran.planned()["score_metric"] == 1
+def test_deleted_table(ran: Checkout) -> None:
+    (ran.folder / "results" / "latest" / "tables" / "leaderboard.md").unlink()
+    assert ran.planned() == {"write_report": 1}
+
+
+def test_deleted_intermediate_is_made_again_only_when_needed(ran: Checkout) -> None:
+    next((ran.folder / "results/store/score").glob("**/mini_dino/**/scores.parquet")).unlink()
+    assert ran.planned() == {}
+    edit(ran, lambda s: s.update(leaderboard={"quality_weight": 2.0}))
+    assert ran.planned() == {"score_metric": 1, **READERS}
 
 
 def test_the_default_study_fits_its_budget(tmp_path: Path) -> None:
