@@ -35,8 +35,10 @@ test: $(VENV)/.installed lint
 	$(BIN)/pytest
 
 weights: $(VENV)/.installed
-	for recipe in clip hps dino; do $(BIN)/python -m subjectbench.miniworld.train --recipe $$recipe || exit 1; done
-	$(BIN)/python -m subjectbench.miniworld.train_diffusion
+	$(BIN)/python -m subjectbench.miniworld.train --recipe clip --out workflow/weights/mini_clip
+	$(BIN)/python -m subjectbench.miniworld.train --recipe hps --init workflow/weights/mini_clip --out workflow/weights/mini_hps
+	$(BIN)/python -m subjectbench.miniworld.train --recipe dino --out workflow/weights/mini_dino
+	$(BIN)/python -m subjectbench.miniworld.train_diffusion --out workflow/weights/mini_diffusion
 
 lock:
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -21,7 +21,7 @@ TINY: dict[str, Any] = {
     "study": "tiny",
     "benchmark": {"card": "miniworld", "params": {"subjects": 3}},
     "generators": [
-        "prompt_only",
+        {"card": "mini_diffusion", "params": {"steps": 3}},
         "sim_identity_drift",
         "copy_reference",
     ],
