@@ -202,7 +202,7 @@ def gallery(
     figure, axes = plt.subplots(
         len(rows),
         len(columns),
-        figsize=(WIDTH, 1.12 * len(rows)),
+        figsize=(WIDTH, 0.98 * len(rows)),
         squeeze=False,
         gridspec_kw={"wspace": 0.06, "hspace": 0.06},
     )
