@@ -54,7 +54,7 @@ class StableDiffusion(Generator):
             raise InputError(f"{card.title}: weights", "is required", "name a folder or repository")
         folder = checkpoint.folder(card.weights)
         self.pipeline = StableDiffusionPipeline.from_pretrained(
-            folder, torch_dtype=torch.float32, safety_checker=None, local_files_only=True
+            folder, dtype=torch.float32, safety_checker=None, local_files_only=True
         )
         for part in ("unet", "vae", "text_encoder"):
             for file in sorted((folder / part).glob("*model.safetensors")):
