@@ -50,13 +50,17 @@ def folder(weights: Weights) -> Path:
 
 
 def load(
-    model_class: Any, weights: Weights, device: str, ignore: tuple[str, ...] = (), **options: Any
+    model_class: Any,
+    weights: Weights | Path,
+    device: str,
+    ignore: tuple[str, ...] = (),
+    **options: Any,
 ) -> Any:
     """Load a transformers model in float32 and evaluation mode.
 
     Args:
         model_class: e.g. ``transformers.CLIPModel``.
-        weights: of the card.
+        weights: of the card, or the folder itself.
         device: torch device.
         ignore: beginnings of tensor names in the file that this class is known not to use.
         options: for the class's constructor.
@@ -68,7 +72,7 @@ def load(
     import torch
     from safetensors import SafetensorError
 
-    path = folder(weights)
+    path = folder(weights) if isinstance(weights, Weights) else weights
     try:
         model, info = model_class.from_pretrained(
             path,

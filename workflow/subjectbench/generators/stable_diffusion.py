@@ -49,14 +49,19 @@ class StableDiffusion(Generator):
         super().__init__(params, card, references, device)
         import torch
         from diffusers import StableDiffusionPipeline
+        from transformers import CLIPTextModel
 
         if card.weights is None:
             raise InputError(f"{card.title}: weights", "is required", "name a folder or repository")
         folder = checkpoint.folder(card.weights)
         self.pipeline = StableDiffusionPipeline.from_pretrained(
-            folder, dtype=torch.float32, safety_checker=None, local_files_only=True
+            folder,
+            dtype=torch.float32,
+            text_encoder=checkpoint.load(CLIPTextModel, folder / "text_encoder", "cpu"),
+            safety_checker=None,
+            local_files_only=True,
         )
-        for part in ("unet", "vae", "text_encoder"):
+        for part in ("unet", "vae"):
             for file in sorted((folder / part).glob("*model.safetensors")):
                 checkpoint.check_tensors(getattr(self.pipeline, part), file)
         if params.adapter_folder:

@@ -1,9 +1,10 @@
 """Recipes for the miniworld's small encoders, trained on drawn pictures.
 
-    python -m subjectbench.miniworld.train --recipe clip --out workflow/weights/mini_clip
-    python -m subjectbench.miniworld.train --recipe dino --out workflow/weights/mini_dino
-    python -m subjectbench.miniworld.train --recipe hps --init workflow/weights/mini_clip \
-        --out workflow/weights/mini_hps
+    train="python -m subjectbench.miniworld.train"
+    $train --recipe clip --alike-steps 0 --out first/mini_clip
+    $train --recipe clip --init first/mini_clip --pool 5600 --out workflow/weights/mini_clip
+    $train --recipe hps --init workflow/weights/mini_clip --out workflow/weights/mini_hps
+    $train --recipe dino --out workflow/weights/mini_dino
 
 Each writes a folder that ``from_pretrained`` reads like a full checkpoint, and a ``training.json``
 with the recipe's arguments and the skill measured on what was held out. One CPU thread suffices.
@@ -286,7 +287,9 @@ def _alike(
     """
     banned = {looks(s) for s in held_out_subjects()}
     pictures = np.empty((groups * _GROUP, SIZE, SIZE, 3), np.uint8)
-    full, short, usable = [], [], []
+    full: list[str] = []
+    short: list[str] = []
+    usable: list[bool] = []
     for g in tqdm(range(groups), desc="draw alike", mininterval=10):
         scene = random_scene(rng, parts=1, attributes=False)
         nouns = rng.permutation(NOUNS)[:_GROUP] if g % 2 == 0 else [str(rng.choice(NOUNS))] * _GROUP
@@ -680,8 +683,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.recipe == "dino":
         result = train_dino(args.out, seed=args.seed, **options)
     else:
-        recipe = {"clip": train_clip, "hps": train_hps}[args.recipe]
+        recipe: Callable[..., dict[str, Any]] = train_clip if args.recipe == "clip" else train_hps
         result = recipe(args.out, seed=args.seed, init=args.init, **options)
+    if args.recipe == "clip" and args.init is not None:
+        options["steps"] = 0  # done by the model it went on from
     record = {
         "recipe": args.recipe,
         "arguments": {**options, "seed": args.seed},
