@@ -144,6 +144,21 @@ def test_weights_of_one_encoder(ran: Checkout) -> None:
     assert ran.planned() == expected
 
 
+def test_another_checkpoint_than_the_card_names_stops_the_run_before_it_starts(
+    tmp_path: Path,
+) -> None:
+    checkout = Checkout(tmp_path / "swapped")
+    weights = checkout.folder / "workflow" / "weights"
+    shutil.copyfile(
+        weights / "mini_clip" / "model.safetensors", weights / "mini_hps" / "model.safetensors"
+    )
+    done = checkout.snakemake("--cores", "1")
+    assert done.returncode != 0
+    assert "mini_hps: weights.sha256" in done.stdout
+    assert "model.safetensors is another file" in done.stdout and "mend:" in done.stdout
+    assert not (checkout.folder / "results").exists()
+
+
 def test_added_model(ran: Checkout) -> None:
     edit(ran, lambda s: s["generators"].append("noise"))
     assert ran.planned() == {
