@@ -625,12 +625,17 @@ def measure_skill(folder: Path, clip: Clip, subjects: int, steps: int) -> dict[s
             seeds = range(1000 + part.start, 1000 + min(part.stop, len(prompts)))
             made[name] += generate(pipeline, prompts[part], shown, list(seeds), steps=steps)
 
+    def centre(images: Sequence[Image.Image]) -> np.ndarray:
+        inner = slice(SIZE // 2 - 12, SIZE // 2 + 12)
+        return np.stack([np.asarray(i, np.float64)[inner, inner].mean((0, 1)) for i in images])
+
     def unit(values: torch.Tensor) -> torch.Tensor:
         return functional.normalize(values, dim=-1)
 
     ids = clip.tokenizer(list(prompts), padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         told = clip.whole.get_text_features(**ids).pooler_output
+    wanted = centre(perfect)
     texts, shown_embeds = unit(told), unit(image_embeds(clip, references))
     skill: dict[str, Any] = {"subjects": len(set(cases)), "pictures": len(prompts)}
     for name, images in made.items():
@@ -638,6 +643,7 @@ def measure_skill(folder: Path, clip: Clip, subjects: int, steps: int) -> dict[s
         skill[name] = {
             "text": round((seen * texts).sum(-1).mean().item(), 4),
             "reference": round((seen * shown_embeds).sum(-1).mean().item(), 4),
+            "centre_colour_error": round(float(np.abs(centre(images) - wanted).mean()), 2),
         }
     return skill
 
@@ -647,7 +653,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the saved pipeline")
     parser.add_argument("--work", type=Path, help="checkpoints (default: OUT + '.work')")
     parser.add_argument("--clip", type=Path, help="folder of mini_clip (default: beside OUT)")
-    parser.add_argument("--steps", type=int, default=3200, help="of the UNet")
+    parser.add_argument("--steps", type=int, default=2600, help="of the UNet")
     parser.add_argument("--vae-steps", type=int, default=3800)
     parser.add_argument("--vae-batch", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
