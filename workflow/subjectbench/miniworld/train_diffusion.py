@@ -653,7 +653,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the saved pipeline")
     parser.add_argument("--work", type=Path, help="checkpoints (default: OUT + '.work')")
     parser.add_argument("--clip", type=Path, help="folder of mini_clip (default: beside OUT)")
-    parser.add_argument("--steps", type=int, default=2600, help="of the UNet")
+    parser.add_argument("--steps", type=int, default=2000, help="of the UNet")
     parser.add_argument("--vae-steps", type=int, default=3800)
     parser.add_argument("--vae-batch", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
