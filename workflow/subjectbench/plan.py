@@ -276,22 +276,25 @@ class Planner:
             "dimensions": self.study.dimensions.model_dump() if self.study.dimensions else None,
             "leaderboard": self.study.leaderboard.model_dump(),
             "statistics": self.study.statistics.model_dump(),
-            "generators": {
-                g.use.label: {
+            # Lists: their order is the tables' order, and plans are saved with sorted keys.
+            "generators": [
+                {
+                    "name": g.use.label,
                     "title": g.use.name or g.card.title,
                     "role": g.card.role,
                     "base_model": g.card.base_model,
                 }
                 for g in self.generators
-            },
-            "metrics": {
-                m.use.label: {
+            ],
+            "metrics": [
+                {
+                    "name": m.use.label,
                     "title": m.use.name or m.card.title,
                     "scale": m.card.scale,
                     "direction": m.card.direction,
                 }
                 for m in self.metrics
-            },
+            ],
             "raters_simulated": bool(self.raters and self.raters.plugin.simulated),
             "synthetic": bool(self.benchmark.plugin.synthetic),
         }

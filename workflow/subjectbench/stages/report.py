@@ -17,7 +17,7 @@ from subjectbench.cards import ROOT
 from subjectbench.records import Status
 from subjectbench.stages.base import Context
 from subjectbench.stages.prepare import Prepared, open_png
-from subjectbench.stages.tabulate import caption
+from subjectbench.stages.tabulate import caption, titles_of
 from subjectbench.store import Partial
 
 GALLERY_CASES = 8
@@ -56,8 +56,9 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
     if name == "agreement":
         return figures.agreement(frames["agreement"])
     if name == "preservation_following":
-        titles = {d: job["metrics"][m]["title"] for d, m in job["dimensions"].items()}
-        names = [facts["title"] for facts in job["generators"].values()]
+        metrics = titles_of(job["metrics"])
+        titles = {d: metrics[m] for d, m in job["dimensions"].items()}
+        names = list(titles_of(job["generators"]).values())
         return figures.preservation_following(frames["leaderboard"], titles, names)
     return _gallery(context)
 
@@ -65,7 +66,7 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
 def _gallery(context: Context) -> Any:
     """A fixed choice of cases, spread over subjects and scenarios, for all models."""
     prepared = Prepared(context.upstream("benchmark"))
-    titles = {g: facts["title"] for g, facts in context.artifact.job["generators"].items()}
+    titles = titles_of(context.artifact.job["generators"])
     subjects = prepared.subjects
     step = max(1, len(subjects) // GALLERY_CASES)
     chosen = []

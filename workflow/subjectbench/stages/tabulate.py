@@ -22,7 +22,7 @@ def run(context: Context) -> None:
     def build(folder: Path, _: Partial) -> dict[str, int]:
         scores = read_scores(context)
         made = make(context, scores)
-        titles = {name: facts["title"] for name, facts in job["metrics"].items()}
+        titles = titles_of(job["metrics"])
         for name in job["tables"]:
             frame = made[name]
             if "metric" in frame.columns:
@@ -40,9 +40,14 @@ def run(context: Context) -> None:
     context.store.make(context.artifact, build)
 
 
+def titles_of(listed: list[dict[str, Any]]) -> dict[str, str]:
+    """Name to title, in the order of the config."""
+    return {facts["name"]: facts["title"] for facts in listed}
+
+
 def caption(name: str, job: dict[str, Any]) -> str:
     """Say what a table shows, which metrics stand for which dimension, and what is synthetic."""
-    titles = {m: facts["title"] for m, facts in job["metrics"].items()}
+    titles = titles_of(job["metrics"])
     texts = {
         "leaderboard": "Leaderboard by S_h",
         "by_difficulty": "Scores by subject difficulty",
@@ -54,7 +59,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
     }
     text = texts[name]
     if job["dimensions"] and (name == "leaderboard" or name.startswith("by_")):
-        text += ": " + ", ".join(f"{d} = {titles[m]}" for d, m in job["dimensions"].items())
+        text += ": " + ", ".join(f"{d} = {titles[job['dimensions'][d]]}" for d in DIMENSIONS)
     notes = []
     if job["synthetic"]:
         notes.append("synthetic pictures")
@@ -71,6 +76,8 @@ def read_scores(context: Context) -> pd.DataFrame:
         for folder in context.roles("scores").values()
     ]
     scores = pd.concat(frames, ignore_index=True)
+    order = list(titles_of(context.artifact.job["metrics"]))
+    scores = scores.sort_values("metric", key=lambda m: m.map(order.index), kind="stable")
     # "<case>-s<replicate>" is how generation names samples.
     scores["case_id"] = scores["sample_id"].str.rpartition("-")[0]
     known = set(cases["case_id"])
@@ -109,7 +116,7 @@ def read_targets(context: Context) -> tuple[pd.DataFrame | None, pd.DataFrame | 
 def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Every table that the job names."""
     job = context.artifact.job
-    titles = {g: facts["title"] for g, facts in job["generators"].items()}
+    titles = titles_of(job["generators"])
     statistics = job["statistics"]
     common: dict[str, Any] = {
         "generators": titles,
@@ -148,8 +155,8 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def coverage(scores: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
     """How many samples each metric has of each model, by status. Nothing is dropped here."""
     rows = []
-    for metric in job["metrics"]:
-        for generator, facts in job["generators"].items():
+    for metric in titles_of(job["metrics"]):
+        for generator, title in titles_of(job["generators"]).items():
             mine = scores[(scores["metric"] == metric) & (scores["generator"] == generator)]
             counts = count(mine["status"])
             ok = counts.pop("ok", 0)
@@ -157,7 +164,7 @@ def coverage(scores: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
                 {
                     "metric": metric,
                     "generator": generator,
-                    "title": facts["title"],
+                    "title": title,
                     "n": ok,
                     "expected": len(mine),
                     "coverage": ok / len(mine) if len(mine) else 0.0,
