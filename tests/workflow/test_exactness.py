@@ -56,7 +56,7 @@ def test_killed_run_continues_to_the_same_bytes(finished: Checkout, tmp_path: Pa
         # Whatever is there is whole: the same bytes as in the undisturbed run.
         reference = finished.hashes()
         assert all(reference[name] == value for name, value in killed.hashes().items())
-    killed.run("--cores", "1")
+    killed.run()
     assert killed.hashes() == finished.hashes()
     assert len(killed.hashes()) == started
     assert killed.planned() == {}
