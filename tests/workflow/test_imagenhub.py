@@ -46,6 +46,29 @@ def test_agreement_table_is_the_oracles(imagenhub: tuple[Checkout, Path]) -> Non
         assert mine["source"].iloc[0] == "raters"
 
 
+def test_ratings_of_unknown_samples_stop_the_run_before_it_starts(
+    imagenhub: tuple[Checkout, Path], tmp_path: Path
+) -> None:
+    _, data = imagenhub
+    checkout = Checkout(tmp_path / "odd")
+    raters = tmp_path / "raters"
+    raters.mkdir()
+    for file in sorted((data / "raters").glob("*.tsv")):
+        lines = file.read_text("utf-8").splitlines()
+        more = lines[-1].replace("sample_149", "sample_150")
+        (raters / file.name).write_text("\n".join([*lines, more]))
+    study = yaml.safe_load((checkout.folder / "workflow/studies/imagenhub.yaml").read_text())
+    study["benchmark"]["params"] = {"raters": str(data / "raters")}
+    study["raters"]["params"]["path"] = str(raters)
+    for metric in study["metrics"]:
+        metric["params"]["folder"] = str(data / "autometrics")
+    checkout.configure(study)
+    done = checkout.snakemake("--cores", "1")
+    assert done.returncode != 0
+    assert "rater1.tsv: line 152" in done.stdout and "rates 'sample_150'" in done.stdout
+    assert not (checkout.folder / "results").exists()
+
+
 def test_raters_that_disagree_in_columns_stop_the_run_before_it_starts(
     imagenhub: tuple[Checkout, Path], tmp_path: Path
 ) -> None:

@@ -249,6 +249,9 @@ class Planner:
             if g.card.role == "simulated" or not raters.plugin.simulated
         ]
         plugin.check()
+        if not raters.plugin.simulated:
+            benchmark = self.benchmark.plugin(self.benchmark.params, ROOT)
+            plugin.check_study(rated, set(benchmark.cases()["case_id"]))
         return self._add(
             Artifact(
                 "rate",

@@ -50,6 +50,18 @@ class Raters(ABC):
             InputError: names file, row and mend.
         """
 
+    def check_study(self, generators: list[str], cases: set[str]) -> None:
+        """Compare with what the study has, before any work. Called for people's ratings only.
+
+        Args:
+            generators: names in the study.
+            cases: ids in the benchmark.
+
+        Raises:
+            InputError: ratings of unknown generators or cases.
+        """
+        return None
+
     @abstractmethod
     def ratings(self, samples: dict[str, pd.DataFrame]) -> pd.DataFrame:
         """Return the table ``records.RATINGS``, sorted by its ids.

@@ -57,6 +57,25 @@ class ImagenHubRaters(Raters):
                 for case in file.cells:
                     parse(file, case, column)
 
+    def check_study(self, generators: list[str], cases: set[str]) -> None:
+        """Refuse columns for generators, and rows for cases, that the study does not have."""
+        for generator in self.params.columns:
+            if generator not in generators:
+                raise InputError(
+                    f"{self._folder.name}: columns",
+                    f"no generator '{generator}' in the study",
+                    suggest(generator, generators),
+                )
+        for file in self._files():
+            unknown = [case for case in file.cells if case not in cases]
+            if unknown:
+                raise InputError(
+                    f"{file.path}: line {file.lines[unknown[0]]}",
+                    f"rates '{unknown[0]}', which the benchmark does not have "
+                    f"({len(unknown)} such rows)",
+                    "give the benchmark and the raters the same files, or remove the rows",
+                )
+
     def _files(self) -> list[RaterFile]:
         files = read_rater_files(self._folder)
         used: dict[str, str] = {}
