@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,6 @@ import pytest
 import yaml
 
 from tests.golden.test_imagenhub_agreement import oracle
-from tests.shared import shared
 
 from .conftest import ROOT, Checkout
 
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def imagenhub(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Path]:
+def imagenhub(
+    tmp_path_factory: pytest.TempPathFactory, shared: Callable[[str], Path]
+) -> tuple[Checkout, Path]:
     data = shared("imagenhub")
     checkout = Checkout(tmp_path_factory.mktemp("imagenhub") / "checkout")
     text = (ROOT / "workflow/studies/imagenhub.yaml").read_text()

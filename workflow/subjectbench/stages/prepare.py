@@ -57,25 +57,20 @@ class Prepared:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cases = records.read_table("cases", folder / "cases.parquet")
-        self._references = records.read_table("references", folder / "references.parquet")
+        references = records.read_table("references", folder / "references.parquet")
+        self._statuses = {
+            r: Status(s)
+            for r, s in zip(references["reference_id"], references["status"], strict=True)
+        }
         self._of_subject = dict(
             zip(self.cases["subject_id"], self.cases["reference_id"], strict=True)
         )
         self.subjects: list[str] = sorted(self._of_subject)
 
-    def statuses(self) -> dict[str, Status]:
-        """Status of each reference, by id."""
-        return {
-            r: Status(s)
-            for r, s in zip(
-                self._references["reference_id"], self._references["status"], strict=True
-            )
-        }
-
     def picture(self, subject_id: str) -> Image.Image | None:
         """Reference of a subject, RGB, or None if it could not be read."""
         reference_id = self._of_subject[subject_id]
-        if pd.isna(reference_id) or self.statuses().get(reference_id) is not Status.OK:
+        if pd.isna(reference_id) or self._statuses.get(reference_id) is not Status.OK:
             return None
         with images.ZipReader(self.folder / "references.zip") as archive:
             return open_png(archive.read(f"{reference_id}.png"))
@@ -83,7 +78,7 @@ class Prepared:
     def pictures(self) -> Iterator[tuple[str, Status, Image.Image | None]]:
         """Every reference by id, in order."""
         with images.ZipReader(self.folder / "references.zip") as archive:
-            for reference_id, status in self.statuses().items():
+            for reference_id, status in self._statuses.items():
                 ok = status is Status.OK
                 yield (
                     reference_id,

@@ -79,18 +79,19 @@ def _gallery(context: Context) -> Any:
     folders = context.roles("samples")
     for generator, title in titles.items():
         shards = [f for r, f in folders.items() if r.rpartition("/")[0] == generator]
-        rows.append((title, [_picture(shards, f"{c['case_id']}-s0") for c in chosen]))
+        rows.append((title, _pictures(shards, [f"{c['case_id']}-s0" for c in chosen])))
     return figures.gallery(columns, rows)
 
 
-def _picture(shards: list[Path], sample_id: str) -> Any:
+def _pictures(shards: list[Path], sample_ids: list[str]) -> list[Any]:
+    """Pictures of these samples, in order; None where there is none."""
+    found: dict[str, Any] = {}
     for folder in shards:
         samples = records.read_table("samples", folder / "samples.parquet")
-        mine = samples[samples["sample_id"] == sample_id]
-        if len(mine) and mine["status"].iloc[0] == Status.OK:
-            with images.ZipReader(folder / "images.zip") as archive:
-                return open_png(archive.read(f"{sample_id}.png"))
-    return None
+        ok = set(samples.loc[samples["status"] == Status.OK, "sample_id"])
+        with images.ZipReader(folder / "images.zip") as archive:
+            found |= {i: open_png(archive.read(f"{i}.png")) for i in sample_ids if i in ok}
+    return [found.get(i) for i in sample_ids]
 
 
 def caption_text(name: str) -> str:
