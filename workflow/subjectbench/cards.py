@@ -75,9 +75,42 @@ class MetricCard(Card):
     """Per-sample scores."""
 
     encoder: str | None = Field(default=None, description="Card in workflow/cards/encoders")
+    rubric: str | None = Field(default=None, description="Card in workflow/cards/rubrics")
     scale: str = Field(description="What a value means, e.g. 'cosine'")
     range: tuple[float, float] = Field(strict=False)
     direction: Literal["higher", "lower"] = "higher"
+
+
+class Price(Strict):
+    """What a judge costs, for budgets and forecasts."""
+
+    currency: str = "USD"
+    prompt: float = Field(default=0.0, ge=0, description="Per million prompt tokens")
+    completion: float = Field(default=0.0, ge=0, description="Per million completion tokens")
+    image_tokens: int = Field(default=0, ge=0, description="Prompt tokens per picture, a forecast")
+    as_of: str = Field(default="", description="When and where the price was read")
+
+
+class JudgeCard(Card):
+    """A backend, a model and its decoding parameters."""
+
+    encoder: str | None = Field(default=None, description="Card in workflow/cards/encoders")
+    price: Price = Field(default_factory=Price)
+
+
+class RubricCard(Card):
+    """What a judge is asked about a sample, and on which scale."""
+
+    judge: str | None = Field(default=None, description="Card in workflow/cards/judges")
+    decomposition: str | None = Field(
+        default=None, description="Card in workflow/cards/decompositions, if units are asked about"
+    )
+
+
+class DecompositionCard(Card):
+    """How a case is split into atomic units."""
+
+    judge: str | None = Field(default=None, description="Card in workflow/cards/judges")
 
 
 class RatersCard(Card):
@@ -90,6 +123,9 @@ KINDS: dict[str, type[Card]] = {
     "encoder": EncoderCard,
     "metric": MetricCard,
     "raters": RatersCard,
+    "judge": JudgeCard,
+    "rubric": RubricCard,
+    "decomposition": DecompositionCard,
 }
 
 

@@ -48,6 +48,17 @@ class Use(Strict):
         return self.name or self.card
 
 
+class MetricUse(Use):
+    """A metric, optionally with other parts than its card and the study name."""
+
+    encoder: Use | None = Field(default=None, description="Another encoder than the card's")
+    rubric: Use | None = Field(default=None, description="Another rubric than the card's")
+    judge: Use | None = Field(default=None, description="Another judge than the study's")
+    decomposition: Use | None = Field(
+        default=None, description="Another decomposition than the study's"
+    )
+
+
 class Dimensions(Strict):
     """Which metric stands for each of DSH-Bench's three dimensions."""
 
@@ -73,12 +84,42 @@ class Leaderboard(Strict):
     )
 
 
+class Alignment(Strict):
+    """What UFO's tables show: omni-condition alignment, by paradigm."""
+
+    metric: str = Field(description="Metric of the table of models (UFO, Table 1)")
+    baselines: list[str] = Field(
+        default_factory=list, description="Metrics beside it against raters (UFO, Table 2)"
+    )
+    ablations: dict[str, str] = Field(
+        default_factory=dict, description="What is left out: metric without it (UFO, Table 3)"
+    )
+    dimension: str = Field(default="preference", description="Of the raters")
+
+
 class Statistics(Strict):
     """Intervals around every number."""
 
     bootstrap: int = Field(default=1000, ge=0, description="Draws, clustered by subject; 0: none")
     confidence: float = Field(default=0.95, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
+
+
+class Judging(Strict):
+    """How remote judges are asked. Nothing here changes an answer."""
+
+    concurrency: int = Field(default=8, ge=1, le=1024, description="Requests in flight")
+    timeout: float = Field(default=120.0, gt=0, description="Seconds for one request")
+    retries: int = Field(
+        default=6, ge=0, description="Further tries after 408, 409, 429, 5xx or a time-out"
+    )
+    backoff: float = Field(default=2.0, gt=0, description="Seconds before the first further try")
+    max_backoff: float = Field(default=60.0, gt=0, description="Longest wait between tries")
+    max_requests: int | None = Field(default=None, ge=0, description="Budget of one run")
+    max_tokens: int | None = Field(default=None, ge=0, description="Budget of one run")
+    max_cost: float | None = Field(
+        default=None, ge=0, description="Budget of one run, in the currency of the judge's card"
+    )
 
 
 class Run(Strict):
@@ -95,6 +136,7 @@ class Run(Strict):
     threads: int = Field(
         default=1, ge=1, description="CPU threads per job; more than 1 may change the last digit"
     )
+    judging: Judging = Field(default_factory=Judging)
 
 
 class Study(Strict):
@@ -104,10 +146,20 @@ class Study(Strict):
     title: str = Field(default="", description="Heading of the report")
     benchmark: Use = Field(description="Card in workflow/cards/benchmarks")
     generators: list[Use] = Field(min_length=1, description="Cards in workflow/cards/generators")
-    metrics: list[Use] = Field(min_length=1, description="Cards in workflow/cards/metrics")
+    metrics: list[MetricUse] = Field(min_length=1, description="Cards in workflow/cards/metrics")
     raters: Use | None = Field(default=None, description="Card in workflow/cards/raters, or none")
+    judge: Use | None = Field(
+        default=None, description="Card in workflow/cards/judges; none: each rubric card's own"
+    )
+    decomposition: Use | None = Field(
+        default=None,
+        description="Card in workflow/cards/decompositions; none: each rubric card's own",
+    )
     dimensions: Dimensions | None = Field(
         default=None, description="Metrics of the leaderboard; none: no leaderboard"
+    )
+    alignment: Alignment | None = Field(
+        default=None, description="Metrics of UFO's tables; none: no such tables"
     )
     samples_per_case: int = Field(default=1, ge=1, description="Pictures per case and generator")
     shards: int = Field(default=1, ge=1, le=999, description="Parts of the benchmark, by subject")
@@ -188,13 +240,25 @@ def load_study(value: Any, where: object = "config") -> Study:
                     f"{where}: {field}", f"'{use.label}' is listed twice", "give one another name"
                 )
             seen.add(use.label.casefold())
-    if study.dimensions:
-        known = [m.label for m in study.metrics]
-        for dimension, metric in study.dimensions.model_dump().items():
-            if metric not in known:
-                raise InputError(
-                    f"{where}: dimensions.{dimension}",
-                    f"'{metric}' is not among the study's metrics",
-                    suggest(metric, known),
-                )
+    known = [m.label for m in study.metrics]
+    for field, metric in _named_metrics(study):
+        if metric not in known:
+            raise InputError(
+                f"{where}: {field}",
+                f"'{metric}' is not among the study's metrics",
+                suggest(metric, known),
+            )
     return study
+
+
+def _named_metrics(study: Study) -> Iterator[tuple[str, str]]:
+    """Every place of a study that names one of its metrics, with the name."""
+    if study.dimensions:
+        for dimension, metric in study.dimensions.model_dump().items():
+            yield f"dimensions.{dimension}", metric
+    if study.alignment:
+        yield "alignment.metric", study.alignment.metric
+        for metric in study.alignment.baselines:
+            yield "alignment.baselines", metric
+        for left_out, metric in study.alignment.ablations.items():
+            yield f"alignment.ablations.{left_out}", metric

@@ -7,7 +7,6 @@ answered here once, so that encoders, judges and figures see the same pixels. A 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 import stat
@@ -23,6 +22,7 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from subjectbench.errors import InputError, suggest
+from subjectbench.hashing import sha256 as sha256
 from subjectbench.vocabulary import Status
 
 MAX_PIXELS = int(178_956_970 / 2)
@@ -77,11 +77,6 @@ class Picture:
     image: Image.Image | None
     status: Status
     details: dict[str, Any] = field(default_factory=dict)
-
-
-def sha256(data: bytes) -> str:
-    """Return the SHA-256 of ``data`` as 64 hex digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def sniff(data: bytes) -> str | None:

@@ -17,6 +17,9 @@ import pandera.pandas as pa
 from subjectbench.errors import InputError
 from subjectbench.vocabulary import DIFFICULTIES as DIFFICULTIES
 from subjectbench.vocabulary import DIMENSIONS as DIMENSIONS
+from subjectbench.vocabulary import LEVELS as LEVELS
+from subjectbench.vocabulary import PARADIGMS as PARADIGMS
+from subjectbench.vocabulary import RELEVANCES as RELEVANCES
 from subjectbench.vocabulary import SCENARIOS as SCENARIOS
 from subjectbench.vocabulary import Status as Status
 
@@ -45,6 +48,7 @@ CASES = pa.DataFrameSchema(
         "category": _text(nullable=True),  # third tier
         "difficulty": _text(nullable=True, checks=pa.Check.isin(DIFFICULTIES)),
         "scenario": _text(nullable=True, checks=pa.Check.isin(SCENARIOS)),
+        "paradigm": _text(nullable=True, checks=pa.Check.isin(PARADIGMS)),
         "prompt": _text(nullable=True),
         "reference_id": _text(nullable=True),
         "details": _text(checks=_JSON),  # JSON object, e.g. the scene asked for
@@ -115,12 +119,47 @@ RATINGS = pa.DataFrameSchema(
 )
 """One row per sample, rater and dimension."""
 
+UNITS = pa.DataFrameSchema(
+    {
+        "case_id": _text(),
+        "unit_id": _text(),  # empty on the one row of a case whose decomposition failed
+        "status": _status(),
+        "level": _text(nullable=True, checks=pa.Check.isin(LEVELS)),
+        "name": _text(nullable=True),
+        "relevance": _text(nullable=True, checks=pa.Check.isin(RELEVANCES)),
+        "weight": pa.Column("float64", nullable=True, checks=pa.Check.in_range(1, 5)),
+        "question": _text(nullable=True),
+        "tool": _text(nullable=True),
+        "details": _text(checks=_JSON),  # {"about": ...}, or why there are no units
+    },
+    strict=True,
+    ordered=True,
+    unique=["case_id", "unit_id"],
+)
+"""One row per atomic unit of a case (UFO, section 3.1)."""
+
+ANSWERS = pa.DataFrameSchema(
+    {
+        "sample_id": _text(),
+        "ask": _text(),
+        "status": _status(),
+        "value": pa.Column("float64", nullable=True),  # on the question's own scale
+        "details": _text(checks=_JSON),  # request key, reason of a fault, graded, words
+    },
+    strict=True,
+    ordered=True,
+    unique=["sample_id", "ask"],
+)
+"""One row per sample and question to a judge."""
+
 SCHEMAS = {
     "cases": CASES,
     "references": REFERENCES,
     "samples": SAMPLES,
     "scores": SCORES,
     "ratings": RATINGS,
+    "units": UNITS,
+    "answers": ANSWERS,
 }
 
 

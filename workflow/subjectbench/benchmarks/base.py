@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from subjectbench.config import Strict
 from subjectbench.errors import InputError, suggest
+from subjectbench.units import Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,14 @@ class Benchmark(ABC):
     @abstractmethod
     def references(self) -> Iterator[tuple[str, bytes | None]]:
         """Yield ``(reference_id, file bytes as supplied)``; None where there is no file."""
+
+    def units(self) -> dict[str, list[Unit]] | None:
+        """Return prepared atomic units by case id, or None if the benchmark has none.
+
+        Raises:
+            InputError: as :meth:`check`.
+        """
+        return None
 
 
 # --- text at the border --------------------------------------------------------------------------

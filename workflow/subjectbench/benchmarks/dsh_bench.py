@@ -204,6 +204,7 @@ class DshBench(Benchmark):
                 "category": e["category"],
                 "difficulty": e["difficulty"],
                 "scenario": scenario,
+                "paradigm": None,
                 "prompt": prompt,
                 "reference_id": e["subject_id"],
                 "details": json.dumps({"prompt_index": index}),

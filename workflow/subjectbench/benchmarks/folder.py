@@ -131,6 +131,7 @@ class FolderBenchmark(Benchmark):
                     "subject": subject["subject"],
                     **extras,
                     "scenario": prompt.get("scenario") or None,
+                    "paradigm": None,
                     "prompt": prompt["prompt"],
                     "reference_id": prompt["subject_id"],
                     "details": json.dumps({}),

@@ -64,6 +64,7 @@ class Miniworld(Benchmark):
                         "category": subject.category,
                         "difficulty": subject.difficulty,
                         "scenario": scenario,
+                        "paradigm": None,
                         "prompt": prompt,
                         "reference_id": subject.subject_id,
                         "details": json.dumps(

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
 from subjectbench.cards import EncoderCard
+from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
+
+
+@dataclass(frozen=True)
+class Vector:
+    """An embedding (d,) or the reason why there is none."""
+
+    status: Status
+    values: np.ndarray | None = None
 
 
 class Encoder(ABC):
@@ -31,6 +41,10 @@ class Encoder(ABC):
     def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Embed RGB pictures. Returns float32 (n, d), not normalised."""
 
+    def vectors(self, pictures: Sequence[Image.Image]) -> list[Vector]:
+        """Embed RGB pictures; a picture may have no embedding (no face in it), and says why."""
+        return [as_vector(values) for values in self.images(pictures)]
+
     def texts(self, texts: Sequence[str]) -> np.ndarray:
         """Embed texts. Returns float32 (n, d), not normalised.
 
@@ -38,3 +52,12 @@ class Encoder(ABC):
             NotImplementedError: the model has no text side.
         """
         raise NotImplementedError
+
+
+def as_vector(values: np.ndarray) -> Vector:
+    """Wrap an embedding; one that is all zero or not finite is none."""
+    import numpy as np
+
+    if np.isfinite(values).all() and np.any(values):
+        return Vector(Status.OK, values.astype(np.float32))
+    return Vector(Status.NON_FINITE)

@@ -6,23 +6,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
 from subjectbench.cards import MetricCard
+from subjectbench.encoders.base import Vector as Vector
+from subjectbench.units import Unit
 from subjectbench.vocabulary import Status
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
-class Vector:
-    """An embedding (d,) or the reason why there is none."""
+class Answer:
+    """A judge's answer to one question, on the question's own scale, or why there is none.
+
+    ``details``: ``graded`` (a probability of yes), ``reason`` (of a fault), ``request`` (its key).
+    """
 
     status: Status
-    values: np.ndarray | None = None
+    value: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Item:
     image: Vector | None = None
     text: Vector | None = None
     references: tuple[Vector, ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    units: tuple[Unit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,9 @@ class Metric(ABC):
     """Scores samples one by one; averaging is no metric's business."""
 
     version: ClassVar[str] = "1"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """Subset of ``{"image", "text", "reference"}``: embeddings by the card's encoder."""
+    needs: frozenset[str] = frozenset()
+    """Subset of ``{"image", "text", "reference"}`` (embeddings by the card's encoder) and
+    ``{"answers", "units"}`` (a judge's answers by the card's rubric, and the units asked about)."""
 
     class Params(BaseModel):
         """Parameters of the card; subclasses extend it with ``extra='forbid'``."""

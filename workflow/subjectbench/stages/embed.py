@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from subjectbench import images, progress, records
-from subjectbench.encoders.base import Encoder
-from subjectbench.metrics.base import Vector
+from subjectbench.encoders.base import Encoder, Vector, as_vector
 from subjectbench.records import Status
 from subjectbench.stages.base import Context, by_subject, count
 from subjectbench.stages.prepare import Prepared, open_png
@@ -61,12 +60,15 @@ def run_cases(context: Context) -> None:
         encoder = _encoder(context)
         found = list(prepared.pictures())
         good = [(i, p) for i, status, p in found if status is Status.OK and p is not None]
-        rows = _rows([i for i, _ in good], encoder.images([p for _, p in good]))
+        rows = _rows([i for i, _ in good], encoder.vectors([p for _, p in good]))
         rows += [(i, status.value, None) for i, status, _ in found if status is not Status.OK]
         counts = _write(rows, folder / "references.parquet")
         prompts = prepared.cases.dropna(subset=["prompt"])
         texts = (
-            _rows(list(prompts["case_id"]), encoder.texts(list(prompts["prompt"])))
+            _rows(
+                list(prompts["case_id"]),
+                [as_vector(v) for v in encoder.texts(list(prompts["prompt"]))],
+            )
             if encoder.embeds_text
             else []
         )
@@ -85,18 +87,13 @@ def _encoder(context: Context) -> Encoder:
 def _pictures(encoder: Encoder, group: pd.DataFrame, archive: Any) -> list[Row]:
     ok = group[group["status"] == Status.OK]
     pictures = [open_png(archive.read(f"{i}.png")) for i in ok["sample_id"]]
-    rows = _rows(list(ok["sample_id"]), encoder.images(pictures))
+    rows = _rows(list(ok["sample_id"]), encoder.vectors(pictures))
     bad = group[group["status"] != Status.OK]
     return rows + [(i, s, None) for i, s in zip(bad["sample_id"], bad["status"], strict=True)]
 
 
-def _rows(ids: Sequence[str], vectors: np.ndarray) -> list[Row]:
-    return [
-        (i, Status.OK.value, v)
-        if np.isfinite(v).all() and np.any(v)
-        else (i, Status.NON_FINITE.value, None)
-        for i, v in zip(ids, vectors, strict=True)
-    ]
+def _rows(ids: Sequence[str], vectors: Sequence[Vector]) -> list[Row]:
+    return [(i, v.status.value, v.values) for i, v in zip(ids, vectors, strict=True)]
 
 
 def _write(rows: list[Row], path: Path) -> dict[str, int]:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from subjectbench.errors import InputError
+from subjectbench.hashing import canonical as canonical
+from subjectbench.hashing import digest as digest
 from subjectbench.hashing import sha256_file
 
 SCHEME = 1
@@ -33,34 +35,6 @@ NEUTRAL = frozenset(
 
 Their text is no part of a key, so that a better error message does not cost a GPU day.
 """
-
-
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces.
-
-    Raises:
-        TypeError: something in it is no JSON type (a set, a path, a key that is not text).
-        ValueError: a number is NaN or infinite, which JSON cannot say.
-    """
-    _check_names(value)
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _check_names(value: Any) -> None:
-    """Refuse names that are not text: ``json`` would write 1 and "1" alike."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if not isinstance(name, str):
-                raise TypeError(f"the name {name!r} is not text")
-            _check_names(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _check_names(inner)
-
-
-def digest(value: Any, length: int = 12) -> str:
-    """First hex digits of the sha256 of the canonical JSON."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
 
 
 def hash_sources(paths: Iterable[Path]) -> dict[str, str]:

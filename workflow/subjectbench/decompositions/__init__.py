@@ -1,0 +1,1 @@
+"""Decompositions: how a case is split into atomic evaluation units."""

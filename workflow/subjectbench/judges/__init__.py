@@ -1,0 +1,1 @@
+"""Judges: backends behind one contract, transcripts, the engine between, and reply parsers."""
