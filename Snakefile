@@ -33,6 +33,7 @@ rule all:
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/embed.smk"
+include: "workflow/rules/judge.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/report.smk"
 

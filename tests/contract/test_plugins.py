@@ -18,7 +18,7 @@ from PIL import Image
 from subjectbench import cards
 from subjectbench.config import Use, load_study
 from subjectbench.generators.base import Generator, Job, Outcome
-from subjectbench.plan import Asked, make_plan
+from subjectbench.plan import EMBEDDINGS, Asked, make_plan
 from subjectbench.stages import generate, prepare
 from subjectbench.stages.base import Context, subject_shard
 from subjectbench.vocabulary import Status
@@ -56,12 +56,18 @@ def test_card_and_plugin_are_valid(kind: str, name: str) -> None:
     required = {n for n, f in plugin.Params.model_fields.items() if f.is_required()}
     if required <= set(card.params):
         assert cards.params(kind, Use(card=name), name).model_dump(mode="json") is not None
-    if kind == "metric":
-        assert bool(plugin.needs) == bool(card.encoder)
-        assert plugin.needs <= {"image", "text", "reference"}
+    if kind == "metric" and required <= set(card.params):
+        needs = plugin(cards.params(kind, Use(card=name), name), card, cards.ROOT).needs
+        assert bool(needs & EMBEDDINGS) == bool(card.encoder)
+        assert needs <= EMBEDDINGS | {"answers", "units"}
+        assert ("answers" in needs) == bool(card.rubric)
+        if "units" in needs:
+            rubric = cards.load("rubric", card.rubric)
+            asked = cards.plugin("rubric", rubric, "")
+            assert "units" in asked.needs and rubric.decomposition
         if card.encoder:
             encoder = cards.load("encoder", card.encoder)
-            assert "text" not in plugin.needs or cards.plugin("encoder", encoder, "").embeds_text
+            assert "text" not in needs or cards.plugin("encoder", encoder, "").embeds_text
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)

@@ -11,6 +11,7 @@ import pytest
 from subjectbench import cards
 from subjectbench.cards import MetricCard
 from subjectbench.errors import InputError
+from subjectbench.encoders.base import as_vector
 from subjectbench.metrics.base import Item, Result, Vector
 from subjectbench.metrics.cosine import PLUGIN as Cosine
 from subjectbench.metrics.cosine import cosine
@@ -72,7 +73,7 @@ def test_zero_and_non_finite_vectors_are_failures(bad: tuple[float, float]) -> N
 def test_only_the_bad_embedding_of_a_batch_fails() -> None:
     vectors = np.ones((4, 3), np.float32)
     vectors[1, 2], vectors[3] = np.inf, 0
-    rows = embed._rows(["a", "b", "c", "d"], vectors)
+    rows = embed._rows(["a", "b", "c", "d"], [as_vector(v) for v in vectors])
     assert [(i, s, v is None) for i, s, v in rows] == [
         ("a", "ok", False),
         ("b", "non_finite", True),

@@ -6,6 +6,7 @@ exists. It is saved under its own hash; each job reads it from there.
 
 import os
 import shlex
+import uuid
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -37,6 +38,10 @@ FINAL = str(PLAN.folder(PLAN.final))
 GPU = int(PLAN.study["run"]["device"] != "cpu" and has_gpu())
 
 
+# All jobs of one run share the budget of their judges.
+os.environ.setdefault("SUBJECTBENCH_RUN", uuid.uuid4().hex)
+
+
 wildcard_constraints:
     key="[0-9a-f]{12}",
 
@@ -45,6 +50,18 @@ def upstream(wildcards):
     """Files that the artifact with this key is made from."""
     artifact = PLAN.artifacts[wildcards.key]
     return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+
+
+def judge_remote(wildcards):
+    """1 if the job asks a server: the profile lets one such job run at once, with many requests."""
+    judge = PLAN.artifacts[wildcards.key].job.get("judge")
+    return int(bool(judge and judge["remote"]))
+
+
+def judge_gpu(wildcards):
+    """A judge in process can use a GPU; asking a server needs none."""
+    judge = PLAN.artifacts[wildcards.key].job.get("judge")
+    return GPU if judge and not judge["remote"] else 0
 
 
 def upstream_of_final(wildcards):

@@ -24,6 +24,8 @@ STAGES = {
     "generate": ("generate", "run", "make the pictures of one model and shard"),
     "embed-cases": ("embed", "run_cases", "embed a benchmark's references and prompts"),
     "embed-images": ("embed", "run_images", "embed the pictures of one model and shard"),
+    "decompose": ("decompose", "run", "split the cases of a benchmark into atomic units"),
+    "judge": ("judge", "run", "ask a judge about the pictures of one model and shard"),
     "score": ("score", "run", "score one model and shard with one metric"),
     "rate": ("rate", "run", "collect the ratings of one panel"),
     "tabulate": ("tabulate", "run", "make the tables of a study"),

@@ -136,7 +136,7 @@ class Run(Strict):
     threads: int = Field(
         default=1, ge=1, description="CPU threads per job; more than 1 may change the last digit"
     )
-    judging: Judging = Field(default_factory=Judging)
+    judging: Judging = Field(default_factory=Judging, description="How remote judges are asked")
 
 
 class Study(Strict):

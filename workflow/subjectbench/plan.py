@@ -10,12 +10,14 @@ from pydantic import BaseModel
 
 from subjectbench import cards
 from subjectbench.cards import ROOT, Weights
-from subjectbench.config import LOCATION, Study, Use
+from subjectbench.config import LOCATION, MetricUse, Study, Use
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, identity
 
 TABLE_FORMATS = ("csv", "md", "tex")
 FIGURE_FORMATS = ("svg", "png")
+EMBEDDINGS = frozenset({"image", "text", "reference"})
+"""What a metric may need of an encoder."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,66 @@ class Asked:
     @property
     def job(self) -> dict[str, Any]:
         """What a job needs to build the plug-in again."""
-        return {"use": self.use.model_dump()}
+        return {"use": self.use.model_dump(include={"card", "name", "params"})}
+
+    def named(self, part: str, use: Use | None) -> Asked:
+        """Return a part that this plug-in's card names, or that the study names instead.
+
+        Args:
+            part: a kind that is also a field of the card, e.g. ``"encoder"``.
+            use: what the study says; None: the card's own.
+
+        Raises:
+            InputError: neither names one.
+        """
+        where = f"{cards.room(self.kind)}/{self.use.card}.yaml: {part}"
+        own = getattr(self.card, part)
+        if not use and not own:
+            raise InputError(
+                where, "is required", f"name {_article(part)} card there or in the config"
+            )
+        return Asked.of(part, use or Use(card=own), f"config: {part}" if use else where)
+
+
+def _article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A judge as a study uses it."""
+
+    asked: Asked
+    encoder: Asked | None
+
+    @classmethod
+    def of(cls, asker: Asked, *uses: Use | None) -> Judge:
+        """Look up who judges for a rubric or a decomposition: the first use given, or the card's.
+
+        Raises:
+            InputError: none is named, or something about it is unknown or wrong.
+        """
+        asked = asker.named("judge", next((u for u in uses if u), None))
+        return cls(asked, asked.named("encoder", None) if asked.card.encoder else None)
+
+    @property
+    def components(self) -> dict[str, Any]:
+        """Identity of the judge, as the artifacts of its answers know it."""
+        sources = self.asked.plugin.sources(self.asked.params, ROOT)
+        out = {**self.asked.components("judge"), "data": identity.hash_sources(sources)}
+        if self.encoder:
+            out["encoder"] = self.encoder.components("judge")
+        return out
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What a job needs to build the judge again, and to know its requests."""
+        return {
+            **self.asked.job,
+            "encoder": self.encoder.job if self.encoder else None,
+            "identity": self.asked.plugin.identity(self.asked.params, self.components),
+            "remote": self.asked.plugin.remote,
+        }
 
 
 def locations(params: type[BaseModel]) -> set[str]:
@@ -87,6 +148,16 @@ def weights_identity(weights: Weights, where: str) -> dict[str, Any]:
                 "restore the file, or state the new sha256 in the card",
             )
     return {"files": found}
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a metric's answers come about."""
+
+    rubric: Asked
+    judge: Judge | None
+    units: Artifact | None
+    components: dict[str, Any]
 
 
 class Planner:
@@ -173,23 +244,27 @@ class Planner:
         self, metric: Asked, prepared: Artifact, samples: dict[str, list[Artifact]]
     ) -> dict[str, str]:
         """Score artifacts of one metric, by role for the tables."""
-        plugin = metric.plugin(metric.params, metric.card, ROOT)
+        use = metric.use
+        assert isinstance(use, MetricUse)
+        card = metric.card.model_copy(
+            update={
+                part: getattr(use, part).card if getattr(use, part) else getattr(metric.card, part)
+                for part in ("encoder", "rubric")
+            }
+        )
+        plugin = metric.plugin(metric.params, card, ROOT)
         plugin.check(list(samples))
         components = {
             **metric.components("score"),
             "data": identity.hash_sources(plugin.sources()),
         }
-        encoder = None
-        if metric.plugin.needs:
-            if not metric.card.encoder:
-                raise InputError(
-                    f"metrics/{metric.use.card}.yaml: encoder",
-                    "is required",
-                    "name an encoder card",
-                )
-            where = f"metrics/{metric.use.card}.yaml: encoder"
-            encoder = Asked.of("encoder", Use(card=metric.card.encoder), where)
+        encoder = judging = None
+        if plugin.needs & EMBEDDINGS:
+            encoder = metric.named("encoder", use.encoder)
             components["encoder"] = encoder.components("embed")
+        if "answers" in plugin.needs:
+            judging = self._judging(metric, use, prepared, list(samples))
+            components["judging"] = judging.components
         metric_key = identity.digest(components)
         out = {}
         for generator, shards in samples.items():
@@ -199,23 +274,107 @@ class Planner:
                 if encoder:
                     upstream["case_embeddings"] = self._embed_cases(encoder, prepared).key
                     upstream["embeddings"] = self._embed_images(encoder, prepared, artifact).key
+                if judging:
+                    upstream["answers"] = self._judge(judging, generator, prepared, artifact).key
+                    if "units" in plugin.needs:
+                        if judging.units is None:
+                            raise InputError(
+                                f"metrics/{use.card}.yaml: rubric",
+                                "asks about no units, which the metric needs",
+                                "name a rubric of units, e.g. ufo",
+                            )
+                        upstream["units"] = judging.units.key
                 score = self._add(
                     Artifact(
                         "score",
-                        f"{self.benchmark.use.label}/{metric.use.label}/{generator}/{shard}",
-                        {**components, "generator": generator, "metric": metric.use.label},
+                        f"{self.benchmark.use.label}/{use.label}/{generator}/{shard}",
+                        {**components, "generator": generator, "metric": use.label},
                         upstream,
                         ("scores.parquet",),
                         {
                             **metric.job,
+                            "encoder": card.encoder,
                             "generator": generator,
-                            "metric": metric.use.label,
+                            "metric": use.label,
                             "metric_key": metric_key,
                         },
                     )
                 )
-                out[f"scores/{metric.use.label}/{generator}/{shard}"] = score.key
+                out[f"scores/{use.label}/{generator}/{shard}"] = score.key
         return out
+
+    def _judging(
+        self, metric: Asked, use: MetricUse, prepared: Artifact, generators: list[str]
+    ) -> Judging:
+        """Rubric, judge and units of a metric that a judge's answers are behind."""
+        rubric = metric.named("rubric", use.rubric)
+        plugin = rubric.plugin(rubric.params, rubric.card, ROOT)
+        plugin.check(generators)
+        components: dict[str, Any] = {
+            "rubric": rubric.components("judge"),
+            "data": identity.hash_sources(plugin.sources()),
+        }
+        judge = None if plugin.imported else Judge.of(rubric, use.judge, self.study.judge)
+        if judge:
+            components["judge"] = judge.components
+        units = None
+        if "units" in plugin.needs:
+            units = self._decompose(rubric, use, prepared)
+            components["units"] = units.identity
+        return Judging(rubric, judge, units, components)
+
+    def _decompose(self, rubric: Asked, use: MetricUse, prepared: Artifact) -> Artifact:
+        asked = rubric.named("decomposition", use.decomposition or self.study.decomposition)
+        components: dict[str, Any] = asked.components("decompose")
+        job = asked.job
+        if asked.plugin.asks_judge:
+            judge = Judge.of(asked, use.judge, self.study.judge)
+            components["judge"] = judge.components
+            job["judge"] = judge.job
+        else:
+            benchmark = self.benchmark.plugin(self.benchmark.params, ROOT)
+            if not benchmark.has_units:
+                raise InputError(
+                    f"config: benchmark: {self.benchmark.use.label}",
+                    "has no prepared atomic units",
+                    "set decomposition: asked, so that a judge splits the cases into units",
+                )
+            # The benchmark's own parameters and files are in its key; here its way of forming
+            # units from them counts too.
+            components["benchmark"] = self.benchmark.components("decompose")
+            job["benchmark"] = self.benchmark.job
+        return self._add(
+            Artifact(
+                "decompose",
+                f"{self.benchmark.use.label}/{asked.use.label}",
+                components,
+                {"benchmark": prepared.key},
+                ("units.parquet", "transcripts.parquet"),
+                job,
+            )
+        )
+
+    def _judge(
+        self, judging: Judging, generator: str, prepared: Artifact, samples: Artifact
+    ) -> Artifact:
+        who = judging.judge.asked.use.label if judging.judge else "imported"
+        upstream = {"benchmark": prepared.key, "samples": samples.key}
+        if judging.units:
+            upstream["units"] = judging.units.key
+        return self._add(
+            Artifact(
+                "judge",
+                f"{judging.rubric.use.label}/{who}/{samples.name}",
+                {**judging.components, "generator": generator},
+                upstream,
+                ("answers.parquet", "transcripts.parquet"),
+                {
+                    **judging.rubric.job,
+                    "judge": judging.judge.job if judging.judge else None,
+                    "generator": generator,
+                },
+            )
+        )
 
     def _embed_cases(self, encoder: Asked, prepared: Artifact) -> Artifact:
         return self._add(

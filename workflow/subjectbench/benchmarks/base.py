@@ -79,13 +79,18 @@ class Benchmark(ABC):
     def references(self) -> Iterator[tuple[str, bytes | None]]:
         """Yield ``(reference_id, file bytes as supplied)``; None where there is no file."""
 
-    def units(self) -> dict[str, list[Unit]] | None:
-        """Return prepared atomic units by case id, or None if the benchmark has none.
+    @property
+    def has_units(self) -> bool:
+        """Whether there are prepared atomic units (``units``)."""
+        return False
+
+    def units(self) -> dict[str, list[Unit]]:
+        """Return prepared atomic units by case id; a case that is left out has none.
 
         Raises:
             InputError: as :meth:`check`.
         """
-        return None
+        raise NotImplementedError
 
 
 # --- text at the border --------------------------------------------------------------------------

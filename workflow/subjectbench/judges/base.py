@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from subjectbench.cards import JudgeCard
@@ -191,6 +192,22 @@ class Backend:
         self, params: Any, card: JudgeCard, device: str = "cpu", encoder: Encoder | None = None
     ) -> None:
         self.params, self.card, self.device, self.encoder = params, card, device, encoder
+
+    @classmethod
+    def sources(cls, params: Any, root: Path) -> list[Path]:
+        """Files that the replies come from, e.g. archived transcripts."""
+        return []
+
+    @classmethod
+    def identity(cls, params: Any, components: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of the judge is part of every request's key.
+
+        Of a remote judge only what the server is told: refactoring our code buys nothing anew.
+        Of a judge in process everything that the planner knows: weights, code, packages.
+        """
+        if not cls.remote:
+            return dict(components)
+        return {name: components[name] for name in ("plugin", "version", "params")}
 
     async def send(self, request: Request) -> Reply:
         """Send one request and return its reply.

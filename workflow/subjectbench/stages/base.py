@@ -66,7 +66,11 @@ class Context:
 
     def plugin(self, kind: str) -> tuple[Any, Any, Any]:
         """Class, card and checked parameters of the plug-in that the artifact's job names."""
-        use = Use.model_validate(self.artifact.job["use"])
+        return self.build(kind, self.artifact.job)
+
+    def build(self, kind: str, job: Any) -> tuple[Any, Any, Any]:
+        """Class, card and checked parameters of another plug-in that the job names."""
+        use = Use.model_validate(job["use"])
         card = cards.load(kind, use.card)
         return cards.plugin(kind, card, use.label), card, cards.params(kind, use, use.label)
 

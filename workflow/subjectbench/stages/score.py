@@ -8,25 +8,29 @@ from typing import Any
 import pandas as pd
 
 from subjectbench import cards, records
-from subjectbench.metrics.base import Item, Metric, Result, Vector
+from subjectbench.metrics.base import Answer, Item, Metric, Result, Vector
 from subjectbench.records import Status
-from subjectbench.stages.base import Context, count, to_json
+from subjectbench.stages.base import Context, count, details, to_json
 from subjectbench.stages.embed import read
+from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Partial
+from subjectbench.units import Unit
 
 
 def run(context: Context) -> None:
     """Write scores.parquet."""
     plugin, card, params = context.plugin("metric")
+    # The study may have named another encoder than the card.
+    card = card.model_copy(update={"encoder": context.artifact.job["encoder"]})
     metric: Metric = plugin(params, card, cards.ROOT)
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
         samples = records.read_table("samples", context.upstream("samples") / "samples.parquet")
         items = _items(context, metric, samples)
-        results = iter(metric.score([item for item in items if item is not None]))
+        results = iter(metric.score([item for item in items if isinstance(item, Item)]))
         rows = []
         for item, sample in zip(items, samples.itertuples(), strict=True):
-            result = next(results) if item else Result(Status(sample.status))
+            result = next(results) if isinstance(item, Item) else Result(item)
             rows.append(_row(context, result, sample))
         records.write_table("scores", rows, folder / "scores.parquet")
         return count(r["status"] for r in rows)
@@ -48,32 +52,59 @@ def _row(context: Context, result: Result, sample: Any) -> dict[str, Any]:
     }
 
 
-def _items(context: Context, metric: Metric, samples: pd.DataFrame) -> list[Item | None]:
-    """What the metric needs of each sample; None for samples without a picture to score."""
-    usable = (Status.OK,) if metric.needs else (Status.OK, Status.EXTERNAL)
-    image: dict[str, Vector] = {}
-    reference: dict[str, Vector] = {}
-    text: dict[str, Vector] = {}
-    if metric.needs:
-        image = read(context.upstream("embeddings") / "embeddings.parquet")
-        reference = read(context.upstream("case_embeddings") / "references.parquet")
-        text = read(context.upstream("case_embeddings") / "texts.parquet")
+class _Inputs:
+    """What the metric needs of the samples of one model and shard, by id."""
+
+    def __init__(self, context: Context, needs: frozenset[str]) -> None:
+        self.needs = needs
+        self.image: dict[str, Vector] = {}
+        self.reference: dict[str, Vector] = {}
+        self.text: dict[str, Vector] = {}
+        self.answers: dict[str, dict[str, Answer]] = {}
+        self.units: dict[str, tuple[Unit, ...]] = {}
+        self.without_units: dict[str, Status] = {}
+        if needs & {"image", "reference", "text"}:
+            self.image = read(context.upstream("embeddings") / "embeddings.parquet")
+            self.reference = read(context.upstream("case_embeddings") / "references.parquet")
+            self.text = read(context.upstream("case_embeddings") / "texts.parquet")
+        if "answers" in needs:
+            path = context.upstream("answers") / "answers.parquet"
+            for row in records.read_table("answers", path).itertuples():
+                value = float(row.value) if row.status == Status.OK else None
+                answer = Answer(Status(row.status), value, details(row.details))
+                self.answers.setdefault(row.sample_id, {})[row.ask] = answer
+        if "units" in needs:
+            self.units, self.without_units = read_units(context.upstream("units"))
+
+    def item(self, generator: str, sample: Any, reference_id: str) -> Item:
+        """Put together what is needed of one sample."""
+        found = self.reference.get(reference_id) if "reference" in self.needs else None
+        return Item(
+            generator=generator,
+            sample_id=sample.sample_id,
+            case_id=sample.case_id,
+            image=self.image.get(sample.sample_id) if "image" in self.needs else None,
+            text=self.text.get(sample.case_id) if "text" in self.needs else None,
+            references=(found,) if found else (),
+            answers=self.answers.get(sample.sample_id, {}),
+            units=self.units.get(sample.case_id, ()),
+        )
+
+
+def _items(context: Context, metric: Metric, samples: pd.DataFrame) -> list[Item | Status]:
+    """What the metric needs of each sample; a status for samples that cannot be scored."""
+    looks = metric.needs & {"image", "reference", "text"}
+    usable = (Status.OK,) if looks else (Status.OK, Status.EXTERNAL)
+    inputs = _Inputs(context, metric.needs)
     cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
     reference_of = dict(zip(cases["case_id"], cases["reference_id"], strict=True))
-    out: list[Item | None] = []
+    out: list[Item | Status] = []
     for sample in samples.itertuples():
         if sample.status not in usable:
-            out.append(None)
-            continue
-        found = reference.get(reference_of[sample.case_id]) if "reference" in metric.needs else None
-        out.append(
-            Item(
-                generator=context.artifact.job["generator"],
-                sample_id=sample.sample_id,
-                case_id=sample.case_id,
-                image=image.get(sample.sample_id) if "image" in metric.needs else None,
-                text=text.get(sample.case_id) if "text" in metric.needs else None,
-                references=(found,) if found else (),
-            )
-        )
+            out.append(Status(sample.status))
+        elif sample.case_id in inputs.without_units:
+            out.append(inputs.without_units[sample.case_id])
+        else:
+            generator = context.artifact.job["generator"]
+            out.append(inputs.item(generator, sample, reference_of[sample.case_id]))
     return out
