@@ -41,6 +41,19 @@ def normalised(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
+def tool_for(name: str, relevance: str, subject_type: str) -> Literal["vqa", "face"]:
+    """Return the tool of a unit: ``face`` only for the face of a person as in the reference.
+
+    Args:
+        name: of the unit, in any writing.
+        relevance: the reference must have a say: not ``text_only``.
+        subject_type: of UFO's taxonomy; only ``HUMAN``, in any writing, has a face to compare.
+    """
+    person = normalised(subject_type) == "human"
+    compared = normalised(name) == "face" and relevance != "text_only"
+    return "face" if person and compared else "vqa"
+
+
 def merged(units: Iterable[Unit]) -> list[Unit]:
     """Keep the first of units with the same id, so that no aspect weighs twice, in order."""
     found: dict[str, Unit] = {}
