@@ -12,6 +12,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -128,12 +129,8 @@ def near(path: Path) -> str:
     return suggest(path.name, [p.name for p in path.parent.iterdir()][:1000])
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; NaN, Infinity and repeated keys are refused.
-
-    Raises:
-        InputError: missing, not UTF-8 or not such JSON, with line and column.
-    """
+def _decoder(path: Path) -> json.JSONDecoder:
+    """A reader of JSON in which NaN, Infinity and repeated keys are faults of ``path``."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
@@ -146,14 +143,52 @@ def read_json(path: Path) -> Any:
     def refuse(name: str) -> Any:
         raise InputError(path, f"{name} is not a JSON number", "write null, or leave the row out")
 
+    return json.JSONDecoder(object_pairs_hook=unique, parse_constant=refuse)
+
+
+@contextmanager
+def _json_faults(path: Path) -> Iterator[None]:
     try:
-        return json.loads(read_text(path), object_pairs_hook=unique, parse_constant=refuse)
+        yield
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}: line {error.lineno}, column {error.colno}", f"not JSON: {error.msg}"
         ) from None
     except RecursionError:
         raise InputError(path, "not JSON: nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; NaN, Infinity and repeated keys are refused.
+
+    Raises:
+        InputError: missing, not UTF-8 or not such JSON, with line and column.
+    """
+    text = read_text(path)
+    with _json_faults(path):
+        return _decoder(path).decode(text)
+
+
+def read_json_values(path: Path) -> list[tuple[int, Any]]:
+    """Read a file of JSON values one after the other: JSON lines, or blocks over several lines.
+
+    Returns:
+        ``(line number, value)`` of each; one value makes a list of one.
+
+    Raises:
+        InputError: as :func:`read_json`. No block is skipped.
+    """
+    text, found, at = read_text(path), [], 0
+    decoder = _decoder(path)
+    with _json_faults(path):
+        while at < len(text):
+            if text[at] in " \t\r\n":
+                at += 1
+                continue
+            value, end = decoder.raw_decode(text, at)
+            found.append((text.count("\n", 0, at) + 1, value))
+            at = end
+    return found
 
 
 def read_rows(
