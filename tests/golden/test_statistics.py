@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectbench import tables
+from subjectbench import tables, writing
 from subjectbench.errors import InputError
 from subjectbench.records import join_one_to_one
 from subjectbench.statistics import agreement, bootstrap, correlation, leaderboard
@@ -206,8 +206,14 @@ def test_interval_edges() -> None:
         bootstrap.mean_interval([1.0, 2.0], ["a", "b"], confidence=95)
     with pytest.raises(InputError, match="2 values for 1 clusters"):
         bootstrap.mean_interval([1.0, 2.0], ["a"])
-    with pytest.raises(InputError, match="0 draws"):
-        bootstrap.mean_interval([1.0, 2.0], ["a", "b"], draws=0)
+    with pytest.raises(InputError, match="-1 draws"):
+        bootstrap.mean_interval([1.0, 2.0], ["a", "b"], draws=-1)
+    # a study may do without intervals; its numbers stay
+    assert bootstrap.mean_interval([1.0, 2.0], ["a", "b"], draws=0).reason == "no_draws"
+    none = bootstrap.correlation_difference(
+        [1, 2, 4], [1, 3, 2], [1, 2, 3], ["a", "b", "c"], draws=0
+    )
+    assert none.value is not None and none.interval.reason == "no_draws" and none.p_value is None
     with pytest.raises(InputError, match="not among"):
         Resample.of(["a", "b"], 5, 0).means([1.0], ["z"])
 
@@ -412,7 +418,7 @@ def test_vlm01_a_failure_is_never_a_zero() -> None:
     assert "coverage 0.500 below 0.900 (2 of 4; 1 refused, 1 unparsable)" in b["note"]
     paired = tables.compare(scores, {"preservation": "m"}).iloc[0]
     assert (paired["mean_first"], paired["mean_second"], paired["n"]) == (4.0, 5.0, 2)
-    text = tables.to_markdown(strict)
+    text = writing.to_markdown(strict)
     assert "| – |" in text and "0.500" in text
 
 

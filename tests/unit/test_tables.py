@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from subjectbench import records, tables
+from subjectbench import records, tables, writing
 from subjectbench.errors import InputError
 from subjectbench.statistics import bootstrap, leaderboard
 
@@ -338,7 +338,7 @@ def odd() -> pd.DataFrame:
 
 
 def test_csv_is_exact_and_portable(odd: pd.DataFrame, tmp_path: Path) -> None:
-    paths = tables.write(odd, tmp_path / "new" / "clip-0.5", "Caption", "tab:x")
+    paths = writing.write(odd, tmp_path / "new" / "clip-0.5", "Caption", "tab:x")
     assert [p.name for p in paths] == ["clip-0.5.csv", "clip-0.5.md", "clip-0.5.tex"]
     data = paths[0].read_bytes()
     assert b"\r" not in data and data.endswith(b"\n")
@@ -346,11 +346,11 @@ def test_csv_is_exact_and_portable(odd: pd.DataFrame, tmp_path: Path) -> None:
     assert back["kendall_tau_b"][0] == -0.123456789 and back["small"][1] == 0.3
     assert data.splitlines()[2].split(b",")[1:4] == [b"", b"", b"0"]  # 2 stays 2, missing is empty
     assert data.splitlines()[1].split(b",")[1] == b"2"
-    assert data == tables.to_csv(odd).encode()
+    assert data == writing.to_csv(odd).encode()
 
 
 def test_markdown(odd: pd.DataFrame) -> None:
-    text = tables.to_markdown(odd, "Simulated.")
+    text = writing.to_markdown(odd, "Simulated.")
     lines = text.splitlines()
     assert lines[0] == "Simulated." and lines[2].startswith("| title | rank | Kendall τ-b | n |")
     assert lines[3] == "| :--- | ---: | ---: | ---: | :--- | ---: |"
@@ -359,7 +359,7 @@ def test_markdown(odd: pd.DataFrame) -> None:
 
 
 def test_latex(odd: pd.DataFrame) -> None:
-    text = tables.to_latex(odd, "τ at 100%", "tab:agree")
+    text = writing.to_latex(odd, "τ at 100%", "tab:agree")
     assert r"\caption{$\tau$ at 100\%}" in text and r"\label{tab:agree}" in text
     assert r"\begin{tabular}{lrrrlr}" in text
     for rule in ("toprule", "midrule", "bottomrule"):
@@ -374,21 +374,21 @@ def test_latex(odd: pd.DataFrame) -> None:
     assert r"& -- & -- & 0 & -- & 0.300 \\" in text
     assert r"Kendall $\tau$-b" in text
     with pytest.raises(InputError, match="label"):
-        tables.to_latex(odd, "c", "tab: x")
+        writing.to_latex(odd, "c", "tab: x")
 
 
 def test_compact_keeps_n_and_coverage_in_the_cell() -> None:
     scores = world()
     fail(scores, "b", "dino", 1)
     board = tables.leaderboard(scores, DIMENSIONS, **FAST)
-    folded = tables.compact(board)
+    folded = writing.compact(board)
     assert list(folded.columns)[6:] == ["preservation", "following", "quality", "note"]
     assert folded["preservation"][1].endswith("(n = 17, 94 %)")
     assert folded["preservation"][0].startswith("0.3")
-    assert "(n = 18, 100 %)" in tables.to_markdown(folded)
+    assert "(n = 18, 100 %)" in writing.to_markdown(folded)
 
 
 def test_unknown_format(odd: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown format 'xlsx'"):
-        tables.write(odd, tmp_path / "t", "c", "l", ["xlsx"])
+        writing.write(odd, tmp_path / "t", "c", "l", ["xlsx"])
     assert not list(tmp_path.iterdir())

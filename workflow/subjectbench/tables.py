@@ -1,4 +1,4 @@
-"""One function per table: tidy long frames in, a frame of raw numbers out, and three ways to write.
+"""One function per table: tidy long frames in, a frame of raw numbers out.
 
 Every mean stands beside its n and coverage; an undefined number is missing and a note or reason
 says why. Order comes from the arguments or from ``records``, never from the file.
@@ -6,17 +6,30 @@ says why. Order comes from the arguments or from ``records``, never from the fil
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from subjectbench.cells import (
+    MEAN,
+    POOLED,
+    UNLABELLED,
+    Cell,
+    Generators,
+    case_column,
+    checked_scores,
+    frame_of,
+    order_of,
+    resample_of,
+    share,
+    text_ids,
+    unequal_cases,
+    unique,
+)
 from subjectbench.errors import InputError, suggest
 from subjectbench.records import (
     DIFFICULTIES,
@@ -29,83 +42,17 @@ from subjectbench.statistics import agreement as raters
 from subjectbench.statistics import bootstrap, correlation
 from subjectbench.statistics import leaderboard as headline
 from subjectbench.statistics.pareto import pareto_front
-
-POOLED = "ALL"
-"""``generator`` of a row over all generators together (DSH-Bench Table 1, last row)."""
-
-MEAN = "MEAN"
-"""``generator`` of a row that averages the rows per model."""
-
-UNLABELLED = "(none)"
-"""Level of cases without a difficulty, scenario or category; shown, not dropped."""
+from subjectbench.writing import DASH as DASH
+from subjectbench.writing import FORMATS as FORMATS
+from subjectbench.writing import HEADERS as HEADERS
+from subjectbench.writing import compact as compact
+from subjectbench.writing import write as write
 
 CLIP = 0.999999
 """Declared clip of the Fisher mean; shown in the table."""
 
 FACE_POLICIES = ("detected", "with_zero")
 """Which of the two means of a face metric is the published one."""
-
-Generators = Sequence[str] | Mapping[str, str] | None
-"""Ids in the order to show, or id -> title; None takes the order of first appearance."""
-
-
-# ------------------------------------------------------------------------------- checking
-
-
-def _text_ids(frame: pd.DataFrame, columns: Iterable[str], where: str) -> None:
-    for column in columns:
-        if column not in frame.columns:
-            raise InputError(where, f"column '{column}' is missing", suggest(column, frame.columns))
-        bad = [v for v in frame[column] if not isinstance(v, str)]
-        if bad:
-            raise InputError(where, f"{column}: {bad[0]!r} is not text", "every row needs this id")
-
-
-def _unique(frame: pd.DataFrame, columns: list[str], where: str) -> None:
-    repeated = frame.loc[frame.duplicated(columns), columns]
-    if len(repeated):
-        raise InputError(where, f"{len(repeated)} repeated {columns}: {repeated.iloc[0].tolist()}")
-
-
-def _checked_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """Refuse scores that would be mixed, multiplied or counted although they failed."""
-    where = "scores"
-    _text_ids(scores, ["generator", "sample_id", "metric", "key", "status", "subject_id"], where)
-    if "value" not in scores.columns:
-        raise InputError(where, "column 'value' is missing")
-    unknown = set(scores["status"]) - {s.value for s in Status}
-    if unknown:
-        raise InputError(where, f"unknown status '{min(unknown)}'")
-    ok = scores["status"] == Status.OK.value
-    value = scores["value"].astype("float64")
-    if not np.isfinite(value[ok]).all() or value[~ok].notna().any():
-        raise InputError(where, "exactly the rows with status 'ok' must have a finite value")
-    keys = scores.groupby(["generator", "metric"], observed=True)["key"].nunique()
-    if (keys > 1).any():
-        generator, metric = keys[keys > 1].index[0]
-        raise InputError(
-            where,
-            f"{metric} of {generator} has rows of {keys.max()} different keys",
-            "scores of different identities are different metrics: select one key",
-        )
-    _unique(scores, ["generator", "sample_id", "metric"], where)
-    return scores.assign(value=value)
-
-
-def _order(present: Iterable[str], generators: Generators, where: str) -> dict[str, str]:
-    """Id -> title, in the order to show."""
-    found = list(dict.fromkeys(present))
-    if generators is None:
-        return {g: g for g in found}
-    titles = dict(generators) if isinstance(generators, Mapping) else {g: g for g in generators}
-    unknown = [g for g in found if g not in titles]
-    if unknown:
-        raise InputError(
-            where,
-            f"generator '{unknown[0]}' is not among those to show",
-            suggest(unknown[0], titles),
-        )
-    return titles
 
 
 def _dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
@@ -116,74 +63,6 @@ def _dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
     if not dimensions:
         raise InputError("dimensions", "none given", f"known: {', '.join(DIMENSIONS)}")
     return {d: dimensions[d] for d in DIMENSIONS if d in dimensions}
-
-
-def _share(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise InputError(name, f"{value} is outside 0 to 1")
-    return float(value)
-
-
-# ------------------------------------------------------------------------------- cells
-
-
-class _Cell:
-    """The mean of one metric over some rows, with all that must stand beside it."""
-
-    def __init__(self, rows: pd.DataFrame, min_coverage: float, resample: Any, confidence: float):
-        # A metric that does not apply (a face score of a mug) was never expected to succeed.
-        expected = rows[rows["status"] != Status.NOT_APPLICABLE.value]
-        ok = expected[expected["status"] == Status.OK.value]
-        self.n, self.expected = len(ok), len(expected)
-        self.coverage = self.n / self.expected if self.expected else 0.0
-        self.mean: float | None = None
-        self.low: float | None = None
-        self.high: float | None = None
-        self.note = ""
-        self.draws: NDArray[np.float64] | None = None
-        failed = Counter(expected.loc[expected["status"] != Status.OK.value, "status"])
-        why = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
-        if not len(rows):
-            self.note = "no scores"
-        elif not self.expected:
-            self.note = "not applicable"
-        elif not self.n:
-            self.note = f"no valid score ({why})"
-        elif self.coverage < min_coverage:
-            self.note = (
-                f"coverage {self.coverage:.3f} below {min_coverage:.3f} "
-                f"({self.n} of {self.expected}; {why})"
-            )
-        else:
-            self.mean = float(ok["value"].mean())
-            self.draws = resample.means(ok["value"], ok["subject_id"].tolist())
-            interval = bootstrap.percentile(self.draws, confidence, len(resample.labels))
-            self.low, self.high = interval.low, interval.high
-            if interval.reason:
-                self.note = f"no interval: {interval.reason}"
-
-
-def _resample(rows: pd.DataFrame, draws: int, seed: int) -> Any:
-    # All subjects of the benchmark, also those whose samples failed: they were drawn too.
-    return bootstrap.Resample.of(rows["subject_id"].tolist(), draws, seed) if len(rows) else None
-
-
-def _case_column(scores: pd.DataFrame) -> str:
-    return "case_id" if "case_id" in scores.columns else "sample_id"
-
-
-def _unequal_cases(rows: pd.DataFrame, generators: Iterable[str]) -> bool:
-    """Whether generators have valid scores for different cases, or differently often (CLIP-09)."""
-    ok = rows[rows["status"] == Status.OK.value]
-    counts = {
-        g: Counter(ok.loc[ok["generator"] == g, _case_column(rows)])
-        for g in generators
-        if (ok["generator"] == g).any()
-    }
-    return len({tuple(sorted(c.items())) for c in counts.values()}) > 1
-
-
-# ------------------------------------------------------------------------------- tables
 
 
 def leaderboard(
@@ -220,18 +99,18 @@ def leaderboard(
     Raises:
         InputError: mixed keys, repeated samples, a failed row with a value, unknown names.
     """
-    scores, named = _checked_scores(scores), _dimensions(dimensions)
-    min_coverage = _share("min_coverage", min_coverage)
+    scores, named = checked_scores(scores), _dimensions(dimensions)
+    min_coverage = share("min_coverage", min_coverage)
     headline.check_weights(weights, constant)
-    order = _order(scores["generator"], generators, "leaderboard")
+    order = order_of(scores["generator"], generators, "leaderboard")
     used = scores[scores["metric"].isin(named.values())]
-    unequal = [d for d, m in named.items() if _unequal_cases(used[used["metric"] == m], order)]
+    unequal = [d for d, m in named.items() if unequal_cases(used[used["metric"] == m], order)]
     rows = []
     for generator, title in order.items():
         mine = used[used["generator"] == generator]
-        resample = _resample(mine, draws, seed)
+        resample = resample_of(mine, draws, seed)
         cells = {
-            d: _Cell(mine[mine["metric"] == m], min_coverage, resample, confidence)
+            d: Cell(mine[mine["metric"] == m], min_coverage, resample, confidence)
             for d, m in named.items()
         }
         notes = [f"{d}: {c.note}" for d, c in cells.items() if c.note]
@@ -241,7 +120,7 @@ def leaderboard(
             notes.append(f"no S_h: {total.reason.replace('_', ' ')}")
         low = high = None
         known = [c.draws for c in cells.values() if c.draws is not None]
-        if total.value is not None and len(known) == 3:
+        if total.value is not None and len(known) == 3 and resample:
             drawn = headline.s_h_draws(np.column_stack(known), weights, constant)
             interval = bootstrap.percentile(drawn, confidence, len(resample.labels))
             low, high = interval.low, interval.high
@@ -252,10 +131,9 @@ def leaderboard(
         row: dict[str, Any] = {"generator": generator, "title": title, "rank": None}
         row |= {"s_h": total.value, "s_h_ci_low": low, "s_h_ci_high": high}
         for d, c in cells.items():
-            row |= {f"{d}_mean": c.mean, f"{d}_ci_low": c.low, f"{d}_ci_high": c.high}
-            row |= {f"{d}_n": c.n, f"{d}_coverage": c.coverage}
+            row |= c.columns(d)
         rows.append(row | {"note": "; ".join(notes)})
-    frame = _frame(rows, text=("generator", "title", "note"), whole=("rank",))
+    frame = frame_of(rows, text=("generator", "title", "note"), whole=("rank",))
     ranks = frame["s_h"].round(correlation.DECIMALS).rank(method="min", ascending=False)
     return frame.assign(rank=ranks.astype("Int64"))
 
@@ -294,9 +172,9 @@ def breakdown(
     known = {"difficulty": DIFFICULTIES, "scenario": SCENARIOS, "category": None}
     if by not in known or by not in scores.columns:
         raise InputError("breakdown", f"cannot break down by '{by}'", suggest(by, known))
-    scores, named = _checked_scores(scores), _dimensions(dimensions)
-    min_coverage = _share("min_coverage", min_coverage)
-    order = _order(scores["generator"], generators, "breakdown")
+    scores, named = checked_scores(scores), _dimensions(dimensions)
+    min_coverage = share("min_coverage", min_coverage)
+    order = order_of(scores["generator"], generators, "breakdown")
     level = scores[by].astype(object).where(scores[by].notna(), UNLABELLED)
     present, fixed = set(level), known[by]
     if fixed is not None and present - {*fixed, UNLABELLED}:
@@ -312,14 +190,14 @@ def breakdown(
         for dimension, metric in named.items():
             for name in levels:
                 mine = groups.get((generator, metric, name), used.iloc[:0])
-                cell = _Cell(mine, min_coverage, _resample(mine, draws, seed), confidence)
+                cell = Cell(mine, min_coverage, resample_of(mine, draws, seed), confidence)
                 row: dict[str, Any] = {"generator": generator, "title": title}
                 row |= {"dimension": dimension, "metric": metric, "level": name}
                 row |= {"mean": cell.mean, "ci_low": cell.low, "ci_high": cell.high, "n": cell.n}
                 row |= {"coverage": cell.coverage, "subjects": mine["subject_id"].nunique()}
                 rows.append(row | {"note": cell.note})
     text = ("generator", "title", "dimension", "metric", "level", "note")
-    return _frame(rows, text=text)
+    return frame_of(rows, text=text)
 
 
 def compare(
@@ -351,13 +229,13 @@ def compare(
     Raises:
         InputError: as ``leaderboard``; or a case with more than one subject.
     """
-    scores, named = _checked_scores(scores), _dimensions(dimensions)
-    order = _order(scores["generator"], generators, "compare")
-    case = _case_column(scores)
+    scores, named = checked_scores(scores), _dimensions(dimensions)
+    order = order_of(scores["generator"], generators, "compare")
+    case = case_column(scores)
     ok = scores[(scores["status"] == Status.OK.value) & scores["metric"].isin(named.values())]
-    _text_ids(ok, [case], "scores")
+    text_ids(ok, [case], "scores")
     subject = ok[[case, "subject_id"]].drop_duplicates()
-    _unique(subject, [case], "scores: subjects of a case")
+    unique(subject, [case], "scores: subjects of a case")
     subject_of = subject.set_index(case)["subject_id"]
     rows = []
     for dimension, metric in named.items():
@@ -387,7 +265,7 @@ def compare(
     columns = ["dimension", "metric", "first", "second", "mean_first", "mean_second", "difference"]
     columns += ["ci_low", "ci_high", "n", "n_first", "n_second", "note"]
     text = ("dimension", "metric", "first", "second", "note")
-    return _frame(rows, text=text, columns=columns)
+    return frame_of(rows, text=text, columns=columns)
 
 
 def faces(
@@ -415,12 +293,12 @@ def faces(
     """
     if policy not in FACE_POLICIES:
         raise InputError("faces", f"unknown policy '{policy}'", suggest(policy, FACE_POLICIES))
-    scores = _checked_scores(scores)
+    scores = checked_scores(scores)
     if metric not in set(scores["metric"]):
         raise InputError(
             "faces", f"no scores of '{metric}'", suggest(metric, set(scores["metric"]))
         )
-    order = _order(scores["generator"], generators, "faces")
+    order = order_of(scores["generator"], generators, "faces")
     rows = []
     for generator, title in order.items():
         mine = scores[(scores["generator"] == generator) & (scores["metric"] == metric)]
@@ -436,7 +314,7 @@ def faces(
         row |= {"no_face": none, "failed": len(mine) - n - none}
         row |= {"detection_rate": n / (n + none) if n + none else None}
         rows.append(row | {"rank_detected": None, "rank_with_zero": None, "note": ""})
-    frame = _frame(
+    frame = frame_of(
         rows, text=("generator", "title", "note"), whole=("rank_detected", "rank_with_zero")
     )
     for name in FACE_POLICIES:
@@ -479,8 +357,8 @@ def targets(ratings: pd.DataFrame, source: str, *, missing: str = "available") -
 def _rating_tables(ratings: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Per dimension: samples x raters, NaN where there is no rating."""
     where, ids = "ratings", ["generator", "sample_id", "rater", "dimension"]
-    _text_ids(ratings, [*ids, "status"], where)
-    _unique(ratings, ids, where)
+    text_ids(ratings, [*ids, "status"], where)
+    unique(ratings, ids, where)
     known = [d for d in DIMENSIONS if d in set(ratings["dimension"])]
     known += sorted(set(ratings["dimension"]) - set(known))
     found = {}
@@ -516,7 +394,7 @@ def rater_agreement(ratings: pd.DataFrame) -> pd.DataFrame:
         row |= {"items": ordinal.n_items, "items_rated": int(given.any(axis=0).sum())}
         rows.append(row | {"coverage": float(given.mean()), "reason": ordinal.reason or ""})
     columns = ["dimension", "alpha_ordinal", "alpha_interval", "raters", "items", "items_rated"]
-    return _frame(rows, text=("dimension", "reason"), columns=[*columns, "coverage", "reason"])
+    return frame_of(rows, text=("dimension", "reason"), columns=[*columns, "coverage", "reason"])
 
 
 AGREEMENT_COLUMNS = [
@@ -601,15 +479,15 @@ def agreement(
         InputError: as ``leaderboard``; repeated, missing or infinite targets; ids that match
             nowhere.
     """
-    scores = _checked_scores(scores)
+    scores = checked_scores(scores)
     ids = ["generator", "sample_id", "dimension", "source"]
-    _text_ids(targets, ids, "targets")
-    _unique(targets, ids, "targets")
+    text_ids(targets, ids, "targets")
+    unique(targets, ids, "targets")
     if not np.isfinite(targets["value"].astype("float64")).all():
         raise InputError(
             "targets", "some values are missing or infinite", "list rated samples only"
         )
-    order = _order(scores["generator"], generators, "agreement")
+    order = order_of(scores["generator"], generators, "agreement")
     targets = targets[targets["generator"].isin(list(order))]
     rows: list[dict[str, Any]] = []
     metrics = list(dict.fromkeys(scores["metric"]))
@@ -643,7 +521,7 @@ def agreement(
                 rows.append(base | {"level": "pooled"} | label | row)
                 rows.append(base | _mean_row(per, joined, total, clip))
     text = ("dimension", "metric", "source", "level", "generator", "title", "reason")
-    return _frame(rows, text=text, columns=AGREEMENT_COLUMNS)
+    return frame_of(rows, text=text, columns=AGREEMENT_COLUMNS)
 
 
 def _correlations(
@@ -708,10 +586,10 @@ def metric_differences(
     Raises:
         InputError: as ``agreement``.
     """
-    scores = _checked_scores(scores)
+    scores = checked_scores(scores)
     ids = ["generator", "sample_id", "dimension", "source"]
-    _text_ids(targets, ids, "targets")
-    _unique(targets, ids, "targets")
+    text_ids(targets, ids, "targets")
+    unique(targets, ids, "targets")
     correlate = correlation.method(method)
     order = list(dict.fromkeys(scores["generator"]))
     mine = targets[(targets["dimension"] == dimension) & targets["generator"].isin(order)]
@@ -742,7 +620,7 @@ def metric_differences(
     columns = ["dimension", "source", "level", "method", "first", "second", "first_value"]
     columns += ["second_value", "difference", "ci_low", "ci_high", "share_positive", "n"]
     text = ("dimension", "source", "level", "method", "first", "second", "reason")
-    return _frame(rows, text=text, columns=[*columns, "coverage", "reason"])
+    return frame_of(rows, text=text, columns=[*columns, "coverage", "reason"])
 
 
 def pareto(board: pd.DataFrame, x: str = "preservation", y: str = "following") -> pd.DataFrame:
@@ -774,273 +652,3 @@ def pareto(board: pd.DataFrame, x: str = "preservation", y: str = "following") -
     frame["on_front"] = front
     frame["note"] = ["" if k else "a mean is undefined" for k in known]
     return frame.reset_index(drop=True)
-
-
-def _frame(
-    rows: list[dict[str, Any]],
-    *,
-    text: Sequence[str],
-    whole: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Build a frame whose types do not depend on whether numbers happen to be missing."""
-    frame = pd.DataFrame(rows, columns=list(columns) if columns else None)
-    for column in frame.columns:
-        if column in text:
-            frame[column] = frame[column].astype("str")
-        elif column in whole:
-            frame[column] = frame[column].astype("Int64")
-        elif frame[column].dtype == object:  # all None, or numbers and None
-            frame[column] = frame[column].astype("float64")
-    return frame
-
-
-# ------------------------------------------------------------------------------- writing
-
-DASH = "–"
-"""What a missing value looks like in Markdown and LaTeX."""
-
-HEADERS = {
-    "s_h": "S_h",
-    "s_h_ci_low": "S_h CI low",
-    "s_h_ci_high": "S_h CI high",
-    "kendall_tau_b": "Kendall τ-b",
-    "kendall_tau_b_fisher": "Kendall τ-b (Fisher mean)",
-    "spearman": "Spearman ρ",
-    "spearman_ci_low": "Spearman ρ CI low",
-    "spearman_ci_high": "Spearman ρ CI high",
-    "spearman_fisher": "Spearman ρ (Fisher mean)",
-    "alpha_ordinal": "Krippendorff α (ordinal)",
-    "alpha_interval": "Krippendorff α (interval)",
-}
-"""Column names that are not simply shown with spaces for underscores."""
-
-_GREEK = {
-    "α": "alpha",
-    "β": "beta",
-    "γ": "gamma",
-    "δ": "delta",
-    "ε": "epsilon",
-    "ζ": "zeta",
-    "η": "eta",
-    "θ": "theta",
-    "ι": "iota",
-    "κ": "kappa",
-    "λ": "lambda",
-    "μ": "mu",
-    "ν": "nu",
-    "ξ": "xi",
-    "π": "pi",
-    "ρ": "rho",
-    "σ": "sigma",
-    "τ": "tau",
-    "υ": "upsilon",
-    "φ": "phi",
-    "χ": "chi",
-    "ψ": "psi",
-    "ω": "omega",
-    "Γ": "Gamma",
-    "Δ": "Delta",
-    "Θ": "Theta",
-    "Λ": "Lambda",
-    "Ξ": "Xi",
-    "Π": "Pi",
-    "Σ": "Sigma",
-    "Φ": "Phi",
-    "Ψ": "Psi",
-    "Ω": "Omega",
-}
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "—": "---",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "\n": " ",
-    "\r": " ",
-    **{letter: rf"$\{name}$" for letter, name in _GREEK.items()},
-}
-
-
-def escape_latex(text: str) -> str:
-    """Make text safe for LaTeX; Greek letters become mathematics."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _escape_markdown(text: str) -> str:
-    plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(plain.split())
-
-
-def _header(column: str) -> str:
-    return HEADERS.get(column, column.replace("_", " "))
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def _shown(value: Any, decimals: int, column: str) -> str:
-    """A cell as people read it."""
-    if _is_missing(value):
-        return DASH
-    if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value))
-    if isinstance(value, (float, np.floating)):
-        if column == "fisher_clip":  # three decimals would show a clip of 1.000
-            return f"{float(value):.9g}"
-        text = f"{float(value):.{decimals}f}"
-        return text.lstrip("-") if not text.strip("-0.") else text  # no "-0.000"
-    return str(value)
-
-
-def _numeric(frame: pd.DataFrame) -> list[bool]:
-    kinds = pd.api.types
-    return [
-        kinds.is_numeric_dtype(frame[c]) and not kinds.is_bool_dtype(frame[c])
-        for c in frame.columns
-    ]
-
-
-def _cells(frame: pd.DataFrame, decimals: int, escape: Callable[[str], str]) -> list[list[str]]:
-    # Column by column: a row of mixed types would turn its integers into floats.
-    columns = [[escape(_shown(v, decimals, str(c))) for v in frame[c]] for c in frame.columns]
-    return [list(row) for row in zip(*columns)]
-
-
-def to_markdown(frame: pd.DataFrame, caption: str = "", decimals: int = 3) -> str:
-    """A pipe table with the caption above it; missing values are an en dash."""
-    right = _numeric(frame)
-    lines = [f"{_escape_markdown(caption)}", ""] if caption else []
-    lines.append("| " + " | ".join(_escape_markdown(_header(str(c))) for c in frame.columns) + " |")
-    lines.append("|" + "|".join(" ---: " if r else " :--- " for r in right) + "|")
-    lines += ["| " + " | ".join(row) + " |" for row in _cells(frame, decimals, _escape_markdown)]
-    return "\n".join(lines) + "\n"
-
-
-def to_latex(frame: pd.DataFrame, caption: str = "", label: str = "", decimals: int = 3) -> str:
-    """A ``table`` float for the package booktabs; text is escaped, negative signs are minus signs.
-
-    Raises:
-        InputError: a label that LaTeX could not refer to.
-    """
-    if any(c in "\\{}%#~^&$ \n" for c in label):
-        raise InputError("to_latex", f"label '{label}' has characters LaTeX cannot refer to")
-    right = _numeric(frame)
-
-    def row(cells: list[str]) -> str:
-        signed = [
-            f"$-${c[1:]}" if r and c.startswith("-") and not c.startswith("--") else c
-            for c, r in zip(cells, right)
-        ]
-        return "    " + " & ".join(signed) + r" \\"
-
-    lines = [r"\begin{table}", r"  \centering"]
-    lines += [rf"  \caption{{{escape_latex(caption)}}}"] if caption else []
-    lines += [rf"  \label{{{label}}}"] if label else []
-    lines += [rf"  \begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"]
-    lines += [r"    \toprule", row([escape_latex(_header(str(c))) for c in frame.columns])]
-    lines += [r"    \midrule", *(row(cells) for cells in _cells(frame, decimals, escape_latex))]
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(frame: pd.DataFrame) -> str:
-    r"""CSV with raw column names, floats rounded to 9 decimals, missing empty, ``\n`` line ends."""
-    rounded = frame.copy()
-    for column in rounded.columns:
-        if pd.api.types.is_float_dtype(rounded[column]):
-            rounded[column] = rounded[column].round(correlation.DECIMALS) + 0.0  # no -0.0
-    text: str = rounded.to_csv(index=False, lineterminator="\n", na_rep="")
-    return text
-
-
-def compact(frame: pd.DataFrame) -> pd.DataFrame:
-    """Fold each ``<x>_mean`` with its interval, n and coverage into one text column, for reading.
-
-    ``0.409 [0.380, 0.431] (n = 118, 98 %)``. Other columns stay as they are.
-    """
-    folded: dict[str, Any] = {}
-    parts = ("ci_low", "ci_high", "n", "coverage")
-    stems = [str(c).removesuffix("_mean") for c in frame.columns if str(c).endswith("_mean")]
-    stems = [s for s in stems if all(f"{s}_{p}" in frame.columns for p in parts)]
-    skip = {f"{s}_{p}" for s in stems for p in parts}
-    for column in map(str, frame.columns):
-        stem = column.removesuffix("_mean")
-        if column in skip:
-            continue
-        if column == f"{stem}_mean" and stem in stems:
-            values = [list(frame[column]), *(list(frame[f"{stem}_{p}"]) for p in parts)]
-            folded[stem] = [_folded(*cell) for cell in zip(*values)]
-        else:
-            folded[column] = frame[column]
-    return pd.DataFrame(folded)
-
-
-def _folded(mean: float, low: float, high: float, n: int, coverage: float) -> str:
-    text = _shown(mean, 3, "")
-    if not _is_missing(low) and not _is_missing(high):
-        text += f" [{_shown(low, 3, '')}, {_shown(high, 3, '')}]"
-    # Rounded down: 99.6 % is not 100 %.
-    return f"{text} (n = {n}, {math.floor(coverage * 100 + 1e-9)} %)"
-
-
-FORMATS = ("csv", "md", "tex")
-"""What ``write`` can write."""
-
-
-def write(
-    frame: pd.DataFrame,
-    stem: Path,
-    caption: str,
-    label: str,
-    formats: Sequence[str] = FORMATS,
-) -> list[Path]:
-    """Write a table as ``<stem>.csv`` (raw), ``<stem>.md`` and ``<stem>.tex`` (to be read).
-
-    Args:
-        frame: from one of the functions above.
-        stem: path without ending; its folder is made.
-        caption: plain text; must say when numbers come from a miniworld.
-        label: for LaTeX's ``\\ref``.
-        formats: some of ``FORMATS``.
-
-    Returns:
-        The paths written, in the order of ``formats``. UTF-8, the same bytes on every system.
-
-    Raises:
-        InputError: unknown format.
-    """
-    for name in formats:
-        if name not in FORMATS:
-            raise InputError("tables.write", f"unknown format '{name}'", suggest(name, FORMATS))
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name in formats:
-        path = stem.parent / f"{stem.name}.{name}"  # with_suffix would cut "clip-0.5"
-        if name == "csv":
-            text = to_csv(frame)
-        elif name == "md":
-            text = to_markdown(frame, caption)
-        else:
-            text = to_latex(frame, caption, label)
-        path.write_text(text, encoding="utf-8", newline="\n")
-        paths.append(path)
-    return paths

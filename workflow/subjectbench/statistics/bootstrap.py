@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from subjectbench.errors import InputError
 from subjectbench.statistics import leaderboard
-from subjectbench.statistics.correlation import MIN_N, finite, method, pairs
+from subjectbench.statistics.correlation import MIN_N, TOO_FEW, finite, method, pairs
 
 MAX_UNDEFINED = 0.05
 """Largest share of undefined draws (no variance, no samples) with which an interval is given."""
@@ -40,8 +40,8 @@ class Interval:
         confidence: e.g. 0.95.
         draws: draws made.
         undefined: draws in which the statistic was undefined; they are left out and counted.
-        reason: None, ``"too_few_clusters"``, ``"undefined_draws"``, ``"perfect_correlation"`` or
-            why the statistic itself is undefined.
+        reason: None, ``"no_draws"``, ``"too_few_clusters"``, ``"undefined_draws"``,
+            ``"perfect_correlation"`` or why the statistic itself is undefined.
     """
 
     low: float | None
@@ -54,14 +54,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two correlations on the same pairs.
+    """A difference of two correlations, or of two means of them, on the same data.
 
     Attributes:
         value: first minus second, or None where either is undefined.
         interval: of the difference, from draws shared by both.
         share_positive: share of defined draws in which the first is strictly higher, or None.
-        n: pairs.
+        n: pairs; groups that are averaged.
         reason: why ``value`` is None.
+        p_value: two-sided, see ``two_sided``; None without an interval.
     """
 
     value: float | None
@@ -69,6 +70,7 @@ class Difference:
     share_positive: float | None
     n: int
     reason: str | None = None
+    p_value: float | None = None
 
 
 @lru_cache(maxsize=16)
@@ -97,10 +99,10 @@ class Resample:
         """Draw k of the k distinct clusters with replacement, ``draws`` times.
 
         Raises:
-            InputError: no clusters, fewer than one draw, or a negative seed.
+            InputError: no clusters, a negative number of draws, or a negative seed.
         """
         labels = np.unique(np.asarray(clusters, dtype=str))
-        if not len(labels) or draws < 1 or seed < 0:
+        if not len(labels) or draws < 0 or seed < 0:
             raise InputError(
                 "bootstrap", f"{len(labels)} clusters, {draws} draws, seed {seed}: all must be set"
             )
@@ -156,6 +158,8 @@ def percentile(draws: Floats, confidence: float, clusters: int) -> Interval:
         raise InputError("bootstrap", f"confidence {confidence} is outside (0, 1)", "e.g. 0.95")
     known = draws[np.isfinite(draws)]
     undefined = len(draws) - len(known)
+    if not len(draws):
+        return Interval(None, None, confidence, 0, 0, "no_draws")
     if clusters < 2:
         return Interval(None, None, confidence, len(draws), undefined, "too_few_clusters")
     if undefined > MAX_UNDEFINED * len(draws):
@@ -290,7 +294,7 @@ def correlation_draws(
         step = max(1, _CHUNK // len(a))
         blocks = [
             _spearman_block(a, b, resample.weights[i : i + step][:, codes])
-            for i in range(0, draws, step)
+            for i in range(0, max(draws, 1), step)
         ]
         return np.concatenate(blocks)
     method(name)
@@ -369,7 +373,49 @@ def correlation_difference(
     drawn = correlation_draws(first, y, clusters, resample, name) - correlation_draws(
         second, y, clusters, resample, name
     )
+    return _difference(a.value - b.value, drawn, resample, confidence, a.n)
+
+
+def mean_difference(
+    differences: ArrayLike, clusters: Sequence[str], resample: Resample, confidence: float = 0.95
+) -> Difference:
+    """Paired bootstrap of a mean difference, for example of two metrics' correlations per case.
+
+    Args:
+        differences: shape (n,), first minus second of each pair, finite.
+        clusters: n cluster names (subjects), all among ``resample.labels``.
+        resample: the draws.
+        confidence: in (0, 1).
+
+    Raises:
+        InputError: bad shapes, values or confidence, or an unknown cluster.
+    """
+    array = finite(differences, "differences")
+    if not len(array):
+        nothing = Interval(None, None, confidence, 0, 0, TOO_FEW)
+        return Difference(None, nothing, None, 0, TOO_FEW)
+    drawn = resample.means(array, clusters)
+    return _difference(float(array.mean()), drawn, resample, confidence, len(array))
+
+
+def _difference(
+    value: float, drawn: Floats, resample: Resample, confidence: float, n: int
+) -> Difference:
     known = drawn[np.isfinite(drawn)]
     share = float((known > 0).mean()) if len(known) else None
     interval = percentile(drawn, confidence, len(resample.labels))
-    return Difference(a.value - b.value, interval, share, a.n)
+    p_value = None if interval.low is None else two_sided(known)
+    return Difference(value, interval, share, n, p_value=p_value)
+
+
+def two_sided(draws: Floats) -> float:
+    """Two-sided p of "the difference is 0": twice the smaller tail of its draws beyond 0.
+
+    One is added to either count, so that no p is smaller than the draws can show:
+    ``min(1, 2 (k + 1) / (draws + 1))``.
+
+    Args:
+        draws: shape (draws,), finite.
+    """
+    k = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
+    return min(1.0, 2.0 * (k + 1) / (len(draws) + 1))
