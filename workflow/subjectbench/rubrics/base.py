@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from subjectbench.cards import RubricCard
 from subjectbench.config import Strict
-from subjectbench.judges.base import Picture, Request
+from subjectbench.judges.base import Request
+from subjectbench.judges.prompts import PicturePolicy as PicturePolicy
 from subjectbench.units import Unit
 
 if TYPE_CHECKING:
     from PIL import Image
-
-
-class PicturePolicy(Strict):
-    """How pictures are sent to a judge. Their aspect is kept; they are never enlarged."""
-
-    max_side: int = Field(default=1024, ge=16, le=4096, description="Longer side, in pixels")
-    format: Literal["png", "jpeg"] = Field(default="png", description="png loses nothing")
-    quality: int = Field(default=95, ge=1, le=100, description="Of JPEG")
-
-    def encode(self, image: Image.Image, role: str) -> Picture:
-        """Return an RGB picture as it is sent.
-
-        Args:
-            image: RGB.
-            role: ``"reference"`` or ``"generated"``.
-        """
-        from PIL import Image
-
-        scale = self.max_side / max(image.size)
-        if scale < 1:
-            width, height = (max(1, round(side * scale)) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.LANCZOS)
-        file = io.BytesIO()
-        if self.format == "png":
-            image.save(file, "PNG", compress_level=6)
-        else:
-            image.save(file, "JPEG", quality=self.quality, subsampling=0)
-        return Picture(role, file.getvalue(), f"image/{self.format}")
 
 
 @dataclass(frozen=True)
