@@ -191,7 +191,11 @@ def test_a_missing_library_is_not_taken_for_a_missing_plugin(
         ),
         (
             {"title": "x", "plugin": "control", "about": "x", "weights": {}},
-            ["weights", "either 'path' or 'repository'"],
+            ["weights", "one of 'path', 'package' and 'repository'"],
+        ),
+        (
+            {"title": "x", "plugin": "control", "about": "x", "weights": {"package": "a"}},
+            ["weights", "needs 'sha256'"],
         ),
     ],
 )

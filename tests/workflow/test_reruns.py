@@ -154,8 +154,7 @@ def test_another_checkpoint_than_the_card_names_stops_the_run_before_it_starts(
     )
     done = checkout.snakemake("--cores", "1")
     assert done.returncode != 0
-    assert "mini_hps: weights.sha256" in done.stdout
-    assert "model.safetensors is another file" in done.stdout and "mend:" in done.stdout
+    assert "mini_hps/model.safetensors: is another file" in done.stdout and "mend:" in done.stdout
     assert not (checkout.folder / "results").exists()
 
 

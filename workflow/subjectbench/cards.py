@@ -25,6 +25,7 @@ class Weights(Strict):
     """Where a model's weights come from, and which exactly they are."""
 
     path: str | None = Field(default=None, description="Folder in the checkout")
+    package: str | None = Field(default=None, description="Installed package that holds them")
     repository: str | None = Field(default=None, description="Hub repository")
     revision: str | None = Field(
         default=None, pattern=r"^[0-9a-f]{40}$", description="Immutable commit; a branch is refused"
@@ -34,11 +35,13 @@ class Weights(Strict):
     )
 
     def model_post_init(self, _: Any) -> None:
-        """Exactly one place, and a hub repository always with its commit."""
-        if (self.path is None) == (self.repository is None):
-            raise ValueError("weights need either 'path' or 'repository'")
+        """Exactly one place, and one that may change always with what must be there."""
+        if [self.path, self.package, self.repository].count(None) != 2:
+            raise ValueError("weights need one of 'path', 'package' and 'repository'")
         if self.repository and not self.revision:
             raise ValueError("weights.repository needs 'revision', a 40-digit commit")
+        if self.package and not self.sha256:
+            raise ValueError("weights.package needs 'sha256' of each file that is used")
 
 
 class Card(Strict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +12,73 @@ from subjectbench.hashing import sha256_file
 
 
 def folder(weights: Weights) -> Path:
-    """Local folder of a checkpoint: in the checkout, or in the hub's cache (fetched if need be).
+    """Local folder of a checkpoint: in the checkout, in a package, or in the hub's cache.
+
+    The hub's is fetched if need be.
 
     Raises:
         InputError: not there, or a file differs from the card's sha256.
     """
     if weights.path:
         path = ROOT / weights.path
-        if not path.is_dir():
-            raise InputError(path, "no such checkpoint folder", "restore it, or train it anew")
+    elif weights.package:
+        path = _package(weights.package)
     else:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-        try:
-            path = Path(
-                snapshot_download(
-                    str(weights.repository),
-                    revision=weights.revision,
-                    # Not the copies of the same weights for other frameworks.
-                    allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
-                )
-            )
-        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-            raise InputError(
-                weights.repository,
-                f"cannot be fetched: {error}",
-                "check the network, the licence gate and HF_TOKEN, or fill the hub cache first",
-            ) from error
-    for name, expected in weights.sha256.items():
-        if not (path / name).is_file() or sha256_file(path / name) != expected:
-            raise InputError(
-                path / name,
-                "is missing or not the file that the card names",
-                "restore the file, or state the new sha256 in the card",
-            )
+        path = _snapshot(weights)
+    check(path, weights)
     return path
+
+
+def check(path: Path, weights: Weights) -> None:
+    """Compare a folder with the files that the card names; others in it do not matter.
+
+    Raises:
+        InputError: no such folder, or a file is missing or differs.
+    """
+    expected = ", ".join(f"{n} (sha256 {h[:8]}...)" for n, h in weights.sha256.items())
+    restore = f"restore {expected or 'it, or train it anew'}"
+    if not path.is_dir():
+        raise InputError(path, "no such checkpoint folder", restore)
+    for name, sha256 in weights.sha256.items():
+        file = path / name
+        if not file.is_file():
+            deeper = next(path.glob(f"*/{name}"), None)
+            if deeper:
+                mend = f"unzipped one folder too deep: move what is in {deeper.parent} up"
+                raise InputError(file, "is missing", mend)
+            raise InputError(file, "is missing", restore)
+        if sha256_file(file) != sha256:
+            mend = "restore the file, or state the new sha256 in the card"
+            raise InputError(file, "is another file than the card names", mend)
+
+
+def _package(name: str) -> Path:
+    # Found, not imported: it only holds files, and its code may need what is not installed.
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(name, "no such package with files", "see README, Installation")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _snapshot(weights: Weights) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(
+                str(weights.repository),
+                revision=weights.revision,
+                # Not the copies of the same weights for other frameworks.
+                allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
+            )
+        )
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise InputError(
+            weights.repository,
+            f"cannot be fetched: {error}",
+            "check the network, the licence gate and HF_TOKEN, or fill the hub cache first",
+        ) from error
 
 
 def load(

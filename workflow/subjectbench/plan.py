@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from subjectbench import cards
+from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
 from subjectbench.config import LOCATION, MetricUse, Study, Use
 from subjectbench.errors import InputError
@@ -53,7 +53,7 @@ class Asked:
             "packages": identity.packages(self.card.packages, self.use.card),
         }
         if self.card.weights:
-            out["weights"] = weights_identity(self.card.weights, self.use.card)
+            out["weights"] = weights_identity(self.card.weights)
         return out
 
     @property
@@ -126,28 +126,19 @@ def locations(params: type[BaseModel]) -> set[str]:
     return {n for n, f in params.model_fields.items() if f.json_schema_extra == LOCATION}
 
 
-def weights_identity(weights: Weights, where: str) -> dict[str, Any]:
-    """Bytes of a checkpoint in the checkout; repository and commit of one on the hub.
+def weights_identity(weights: Weights) -> dict[str, Any]:
+    """Bytes of a checkpoint in the checkout; place and version, or hashes, of one elsewhere.
 
     Raises:
         InputError: the folder is not there, or a file is not the one that the card names.
     """
-    if weights.repository:
-        return weights.model_dump(exclude={"path"})
-    folder = ROOT / str(weights.path)
-    if not folder.is_dir():
-        raise InputError(f"{where}: weights.path", f"no such folder: {folder}", "restore it")
+    if not weights.path:
+        return weights.model_dump(exclude_none=True)
+    folder = ROOT / weights.path
+    checkpoint.check(folder, weights)
     # training.json tells how the weights came about; it does not change what they compute.
     files = [p for p in folder.rglob("*") if p.is_file() and p.name != "training.json"]
-    found = identity.hash_sources(files)
-    for name, expected in weights.sha256.items():
-        if found.get(name) != expected:
-            raise InputError(
-                f"{where}: weights.sha256",
-                f"{folder / name} is {'another file' if name in found else 'missing'}",
-                "restore the file, or state the new sha256 in the card",
-            )
-    return {"files": found}
+    return {"files": identity.hash_sources(files)}
 
 
 @dataclass(frozen=True)
