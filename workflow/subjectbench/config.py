@@ -22,6 +22,11 @@ The data's content is part of the identity, its place is not: moving it changes 
 """
 
 
+def locations(params: type[BaseModel]) -> set[str]:
+    """Names of the parameters that only say where data lies."""
+    return {n for n, f in params.model_fields.items() if f.json_schema_extra == LOCATION}
+
+
 class Strict(BaseModel):
     """A model that refuses unknown keys and never guesses a type (YAML's ``no`` is no name)."""
 

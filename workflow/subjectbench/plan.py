@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
-from subjectbench.config import LOCATION, MetricUse, Study, Use
+from subjectbench.config import MetricUse, Study, Use, locations
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, identity
 
@@ -119,11 +117,6 @@ class Judge:
             "identity": self.asked.plugin.identity(self.asked.params, self.components),
             "remote": self.asked.plugin.remote,
         }
-
-
-def locations(params: type[BaseModel]) -> set[str]:
-    """Names of the parameters that only say where data lies."""
-    return {n for n, f in params.model_fields.items() if f.json_schema_extra == LOCATION}
 
 
 def weights_identity(weights: Weights) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -50,6 +51,11 @@ class Picture:
     role: str
     data: bytes
     media_type: str
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the encoded file; hex."""
+        return sha256(self.data)
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def _part(part: str | Picture) -> Any:
         "picture": part.role,
         "media_type": part.media_type,
         "bytes": len(part.data),
-        "sha256": sha256(part.data),
+        "sha256": part.sha256,
     }
 
 
@@ -202,12 +208,22 @@ class Backend:
     def identity(cls, params: Any, components: Mapping[str, Any]) -> dict[str, Any]:
         """Return what of the judge is part of every request's key.
 
-        Of a remote judge only what the server is told: refactoring our code buys nothing anew.
+        Of a remote judge only what the server is told: refactoring our code buys nothing anew, nor
+        does a new parameter that is None (not sent) unless set.
         Of a judge in process everything that the planner knows: weights, code, packages.
         """
         if not cls.remote:
             return dict(components)
-        return {name: components[name] for name in ("plugin", "version", "params")}
+        told = {name: value for name, value in components["params"].items() if value is not None}
+        return {"plugin": components["plugin"], "version": components["version"], "params": told}
+
+    def check(self) -> None:
+        """Find what stands in the way of asking: no key, no archive. Nothing is sent.
+
+        Raises:
+            InputError: naming the field and the mend.
+        """
+        return None
 
     async def send(self, request: Request) -> Reply:
         """Send one request and return its reply.
@@ -217,8 +233,8 @@ class Backend:
         """
         raise NotImplementedError
 
-    def complete(self, requests: Sequence[Request]) -> list[Reply]:
-        """Answer requests, one reply each, in order."""
+    def complete(self, requests: Sequence[Request]) -> Sequence[Reply | SendError]:
+        """Answer requests, one reply each, in order; an error where there is no reply to one."""
         raise NotImplementedError
 
     async def close(self) -> None:
