@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from subjectbench import records, tables, writing
+from subjectbench import cells, records, tables, writing
 from subjectbench.errors import InputError
 from subjectbench.statistics import bootstrap, leaderboard
 
@@ -180,7 +180,7 @@ def test_breakdown_shows_unlabelled_and_low_coverage() -> None:
     scores.loc[scores["subject_id"] == "s0", "category"] = None
     fail(scores, "a", "dino", 2)
     frame = tables.breakdown(scores, "category", DIMENSIONS, **FAST)
-    assert list(dict.fromkeys(frame["level"])) == ["c0", "c1", tables.UNLABELLED]
+    assert list(dict.fromkeys(frame["level"])) == ["c0", "c1", cells.UNLABELLED]
     cell = frame.query("generator == 'a' and dimension == 'preservation'").iloc[2]
     assert math.isnan(cell["mean"]) and cell["n"] == 1 and "below" in cell["note"]
 

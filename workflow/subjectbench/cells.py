@@ -20,8 +20,11 @@ POOLED = "ALL"
 MEAN = "MEAN"
 """``generator`` of a row that averages the rows per model."""
 
+TOTAL = "total"
+"""Level of a row or column over all paradigms or categories together."""
+
 UNLABELLED = "(none)"
-"""Level of cases without a difficulty, scenario or category; shown, not dropped."""
+"""Level of cases without a difficulty, scenario, paradigm or category; shown, not dropped."""
 
 Generators = Sequence[str] | Mapping[str, str] | None
 """Ids in the order to show, or id -> title; None takes the order of first appearance."""
@@ -86,6 +89,37 @@ def order_of(present: Iterable[str], generators: Generators, where: str) -> dict
             suggest(unknown[0], titles),
         )
     return titles
+
+
+def known_metric(scores: pd.DataFrame, metric: str, where: str) -> None:
+    """Refuse a metric without scores."""
+    known = set(scores["metric"])
+    if metric not in known:
+        raise InputError(where, f"no scores of '{metric}'", suggest(metric, known))
+
+
+def labelled(column: pd.Series, known: Sequence[str] | None) -> tuple[pd.Series, list[str]]:
+    """Name rows without a level, and list the levels that occur.
+
+    Args:
+        column: levels, e.g. the paradigm of each row; its name is used in errors.
+        known: the levels in order; None takes any, by name.
+
+    Returns:
+        The column with ``UNLABELLED`` for missing levels, and the levels in order, that one last.
+
+    Raises:
+        InputError: an unknown level.
+    """
+    filled = column.astype(object).where(column.notna(), UNLABELLED)
+    present = set(filled)
+    odd = sorted(present - {*(known or present), UNLABELLED}, key=str)
+    if odd:
+        raise InputError(
+            "levels", f"unknown {column.name} '{odd[0]}'", suggest(str(odd[0]), known or [])
+        )
+    levels = [x for x in (known or sorted(present)) if x in present and x != UNLABELLED]
+    return filled, levels + [UNLABELLED] * (UNLABELLED in present)
 
 
 def share(name: str, value: float) -> float:

@@ -6,23 +6,27 @@ says why. Order comes from the arguments or from ``records``, never from the fil
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from subjectbench.cells import (
     MEAN,
     POOLED,
-    UNLABELLED,
+    TOTAL,
     Cell,
     Generators,
     case_column,
     checked_scores,
     frame_of,
+    known_metric,
+    labelled,
     order_of,
     resample_of,
     share,
@@ -34,6 +38,7 @@ from subjectbench.errors import InputError, suggest
 from subjectbench.records import (
     DIFFICULTIES,
     DIMENSIONS,
+    PARADIGMS,
     SCENARIOS,
     Status,
     join_one_to_one,
@@ -175,13 +180,7 @@ def breakdown(
     scores, named = checked_scores(scores), _dimensions(dimensions)
     min_coverage = share("min_coverage", min_coverage)
     order = order_of(scores["generator"], generators, "breakdown")
-    level = scores[by].astype(object).where(scores[by].notna(), UNLABELLED)
-    present, fixed = set(level), known[by]
-    if fixed is not None and present - {*fixed, UNLABELLED}:
-        odd = min(present - {*fixed, UNLABELLED}, key=str)
-        raise InputError("breakdown", f"unknown {by} '{odd}'", suggest(str(odd), fixed))
-    levels = [x for x in (fixed or sorted(present - {UNLABELLED})) if x in present]
-    levels += [UNLABELLED] if UNLABELLED in present else []
+    level, levels = labelled(scores[by], known[by])
     used = scores.assign(level=level)
     used = used[used["metric"].isin(named.values())]
     groups = {k: v for k, v in used.groupby(["generator", "metric", "level"], observed=True)}
@@ -198,6 +197,110 @@ def breakdown(
                 rows.append(row | {"note": cell.note})
     text = ("generator", "title", "dimension", "metric", "level", "note")
     return frame_of(rows, text=text)
+
+
+def models_by_paradigm(
+    scores: pd.DataFrame,
+    metric: str,
+    *,
+    min_coverage: float = 0.9,
+    generators: Generators = None,
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Models by editing paradigm under one metric (UFO, Table 1).
+
+    A case's score is the mean over its samples; every mean here is over cases. ``total`` weighs
+    every case alike (the micro mean, which is how the paper's totals come out);
+    ``mean_of_paradigms`` weighs every paradigm alike (the macro mean).
+
+    Args:
+        scores: as for ``leaderboard``, with ``case_id`` and ``paradigm``.
+        metric: the one to show.
+        min_coverage: share of expected samples below which no mean and no rank is shown.
+        generators: what to show, in order.
+        draws: bootstrap draws of subjects, shared by all models and paradigms.
+        seed: of the draws.
+        confidence: of the percentile intervals, of ranks too.
+
+    Returns:
+        Per generator: ``generator, title, metric, rank, rank_low, rank_high`` (by ``total``, 1 is
+        the highest); per paradigm and for ``total`` ``<p>_mean, <p>_ci_low, <p>_ci_high, <p>_n``
+        (cases) and ``<p>_coverage`` (of samples); ``mean_of_paradigms`` with ``_ci_low`` and
+        ``_ci_high``, missing where a paradigm's mean is; ``note``.
+
+    Raises:
+        InputError: as ``leaderboard``; or an unknown metric or paradigm.
+    """
+    scores, where = checked_scores(scores), "models_by_paradigm"
+    text_ids(scores, ["case_id"], "scores")
+    known_metric(scores, metric, where)
+    min_coverage = share("min_coverage", min_coverage)
+    order = order_of(scores["generator"], generators, where)
+    used = scores[scores["metric"] == metric]
+    level, levels = labelled(used["paradigm"], PARADIGMS)
+    resample = resample_of(used, draws, seed)
+    unequal = "cases differ between generators" if unequal_cases(used, order) else ""
+    rows, totals = [], {}
+    for generator, title in order.items():
+        mine = used[used["generator"] == generator]
+        parts = {name: mine[level[mine.index] == name] for name in levels} | {TOTAL: mine}
+        cells = {
+            name: Cell(part, min_coverage, resample, confidence, per="case_id")
+            for name, part in parts.items()
+        }
+        row: dict[str, Any] = {"generator": generator, "title": title, "metric": metric}
+        row |= {"rank": None, "rank_low": None, "rank_high": None}
+        for name, cell in cells.items():
+            row |= cell.columns(name)
+        totals[generator] = cells.pop(TOTAL).draws
+        macro = [c.draws for c in cells.values() if c.draws is not None]
+        row |= dict.fromkeys([_MACRO, f"{_MACRO}_ci_low", f"{_MACRO}_ci_high"])
+        if resample and len(macro) == len(levels):
+            drawn = np.mean(macro, axis=0)
+            interval = bootstrap.percentile(drawn, confidence, len(resample.labels))
+            row[_MACRO] = float(np.mean([c.mean for c in cells.values()]))
+            row |= {f"{_MACRO}_ci_low": interval.low, f"{_MACRO}_ci_high": interval.high}
+        notes = [f"{name}: {c.note}" for name, c in cells.items() if c.note]
+        rows.append(row | {"note": "; ".join(filter(None, [*notes, unequal]))})
+    frame = frame_of(
+        rows,
+        text=("generator", "title", "metric", "note"),
+        whole=("rank", "rank_low", "rank_high"),
+    )
+    means = frame[f"{TOTAL}_mean"].round(correlation.DECIMALS)
+    frame["rank"] = means.rank(method="min", ascending=False).astype("Int64")
+    if resample:
+        for generator, interval in _rank_intervals(totals, resample, confidence).items():
+            if interval.low is not None and interval.high is not None:
+                ends = [math.floor(interval.low), math.ceil(interval.high)]
+                frame.loc[frame["generator"] == generator, ["rank_low", "rank_high"]] = ends
+    return frame
+
+
+_MACRO = "mean_of_paradigms"
+
+
+def _rank_intervals(
+    totals: Mapping[str, NDArray[np.float64] | None],
+    resample: bootstrap.Resample,
+    confidence: float,
+) -> dict[str, bootstrap.Interval]:
+    """Interval of each model's rank, from draws that all models share."""
+    drawn = {g: np.round(d, correlation.DECIMALS) for g, d in totals.items() if d is not None}
+    if not drawn:
+        return {}
+    table = np.column_stack(list(drawn.values()))
+    whole = np.isfinite(table).all(axis=1)
+    return {
+        generator: bootstrap.percentile(
+            np.where(whole, 1.0 + (table > mine[:, None]).sum(axis=1), np.nan),
+            confidence,
+            len(resample.labels),
+        )
+        for generator, mine in drawn.items()
+    }
 
 
 def compare(
@@ -294,10 +397,7 @@ def faces(
     if policy not in FACE_POLICIES:
         raise InputError("faces", f"unknown policy '{policy}'", suggest(policy, FACE_POLICIES))
     scores = checked_scores(scores)
-    if metric not in set(scores["metric"]):
-        raise InputError(
-            "faces", f"no scores of '{metric}'", suggest(metric, set(scores["metric"]))
-        )
+    known_metric(scores, metric, "faces")
     order = order_of(scores["generator"], generators, "faces")
     rows = []
     for generator, title in order.items():
@@ -418,29 +518,54 @@ AGREEMENT_COLUMNS = [
 ]
 
 
-def _paired(
-    scores: pd.DataFrame, wanted: pd.DataFrame, metric: str, generators: Iterable[str]
-) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Join one metric with one target; also count the rated samples that could have a score."""
+def checked_targets(targets: pd.DataFrame) -> None:
+    """Refuse targets that are repeated or are not numbers.
+
+    Raises:
+        InputError: naming the column.
+    """
+    ids = ["generator", "sample_id", "dimension", "source"]
+    text_ids(targets, ids, "targets")
+    unique(targets, ids, "targets")
+    if not np.isfinite(targets["value"].astype("float64")).all():
+        raise InputError(
+            "targets", "some values are missing or infinite", "list rated samples only"
+        )
+
+
+def rated(scores: pd.DataFrame, wanted: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Put one metric's rows beside one target: a row for each rated sample it applies to.
+
+    Args:
+        scores: checked.
+        wanted: targets of one dimension and source.
+        metric: of ``scores``.
+
+    Returns:
+        Columns ``generator, sample_id, target, status, value, subject_id``, sorted by ids; status
+        ``missing`` and no subject where there is no score row.
+
+    Raises:
+        InputError: of a generator, no rated sample has a score row: the ids do not fit.
+    """
+    ids = ["generator", "sample_id"]
     mine = scores[scores["metric"] == metric]
-    for generator in generators:
-        rated = set(wanted.loc[wanted["generator"] == generator, "sample_id"])
+    for generator in dict.fromkeys(wanted["generator"]):
+        asked = set(wanted.loc[wanted["generator"] == generator, "sample_id"])
         scored = set(mine.loc[mine["generator"] == generator, "sample_id"])
-        if rated and scored and not rated & scored:
+        if scored and not asked & scored:
             raise InputError(
                 "agreement",
                 f"{metric} of {generator}: no rated sample has a score row "
-                f"(rated e.g. '{min(rated)}', scored e.g. '{min(scored)}')",
+                f"(rated e.g. '{min(asked)}', scored e.g. '{min(scored)}')",
                 "use the same sample ids on both sides",
             )
-    ids = ["generator", "sample_id"]
-    left = mine[[*ids, "status", "value", "subject_id"]]
-    right = wanted[[*ids, "value"]].rename(columns={"value": "target"})
-    joined = join_one_to_one(left, right, ids, f"agreement: {metric}")
-    skip = joined["status"] == Status.NOT_APPLICABLE.value
-    rated_n = Counter(wanted["generator"])
-    rated_n.subtract(Counter(joined.loc[skip, "generator"]))
-    return joined[joined["status"] == Status.OK.value].sort_values(ids), dict(rated_n)
+    left = wanted[[*ids, "value"]].rename(columns={"value": "target"})
+    right = mine[[*ids, "status", "value", "subject_id"]]
+    both = left.merge(right, on=ids, how="left", validate="one_to_one")
+    both["status"] = both["status"].fillna(Status.MISSING.value)
+    applies = both["status"] != Status.NOT_APPLICABLE.value
+    return both[applies].sort_values(ids, ignore_index=True)
 
 
 def agreement(
@@ -454,7 +579,7 @@ def agreement(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Agreement of metrics with people or with the truth (DSH-Bench Table 1, UFO Table 2).
+    """Agreement of metrics with people or with the truth, sample by sample (DSH-Bench Table 1).
 
     Args:
         scores: as for ``leaderboard``.
@@ -480,13 +605,7 @@ def agreement(
             nowhere.
     """
     scores = checked_scores(scores)
-    ids = ["generator", "sample_id", "dimension", "source"]
-    text_ids(targets, ids, "targets")
-    unique(targets, ids, "targets")
-    if not np.isfinite(targets["value"].astype("float64")).all():
-        raise InputError(
-            "targets", "some values are missing or infinite", "list rated samples only"
-        )
+    checked_targets(targets)
     order = order_of(scores["generator"], generators, "agreement")
     targets = targets[targets["generator"].isin(list(order))]
     rows: list[dict[str, Any]] = []
@@ -503,25 +622,40 @@ def agreement(
                 raise InputError("agreement", f"no scores of '{metric}'", suggest(metric, metrics))
             for source in dict.fromkeys(mine["source"]):
                 wanted = mine[mine["source"] == source]
-                joined, rated = _paired(scores, wanted, metric, order)
+                asked = rated(scores, wanted, metric)
+                joined, counts = asked[asked["status"] == Status.OK], Counter(asked["generator"])
                 base = {"dimension": dimension, "metric": metric, "source": source}
-                shown = [g for g in order if rated.get(g)]
                 per = []
-                for generator in shown:
+                for generator in (g for g in order if counts[g]):
                     part = joined[joined["generator"] == generator]
-                    row = _correlations(part, rated[generator], draws, seed, confidence)
+                    row = _correlations(part, counts[generator], draws, seed, confidence)
                     per.append(row)
                     label = {"generator": generator, "title": order[generator]}
                     rows.append(base | {"level": "per model"} | label | row)
-                total = sum(rated[g] for g in shown)
-                if not total:
+                if not per:
                     continue
-                row = _correlations(joined, total, draws, seed, confidence)
+                row = _correlations(joined, len(asked), draws, seed, confidence)
                 label = {"generator": POOLED, "title": POOLED}
                 rows.append(base | {"level": "pooled"} | label | row)
-                rows.append(base | _mean_row(per, joined, total, clip))
+                rows.append(base | _mean_row(per, joined, len(asked), clip))
     text = ("dimension", "metric", "source", "level", "generator", "title", "reason")
     return frame_of(rows, text=text, columns=AGREEMENT_COLUMNS)
+
+
+def common(scores: pd.DataFrame, wanted: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Rated samples that two metrics have scored.
+
+    Returns:
+        The columns of ``rated``, and ``other``: the second metric's value.
+
+    Raises:
+        InputError: as ``rated``.
+    """
+    ids = ["generator", "sample_id"]
+    left, right = (rated(scores, wanted, metric) for metric in (first, second))
+    left, right = (side[side["status"] == Status.OK] for side in (left, right))
+    right = right[[*ids, "value"]].rename(columns={"value": "other"})
+    return join_one_to_one(left, right, ids, f"{first} against {second}")
 
 
 def _correlations(
@@ -587,9 +721,7 @@ def metric_differences(
         InputError: as ``agreement``.
     """
     scores = checked_scores(scores)
-    ids = ["generator", "sample_id", "dimension", "source"]
-    text_ids(targets, ids, "targets")
-    unique(targets, ids, "targets")
+    checked_targets(targets)
     correlate = correlation.method(method)
     order = list(dict.fromkeys(scores["generator"]))
     mine = targets[(targets["dimension"] == dimension) & targets["generator"].isin(order)]
@@ -597,14 +729,7 @@ def metric_differences(
     for source in dict.fromkeys(mine["source"]):
         wanted = mine[mine["source"] == source]
         for a, b in combinations(metrics, 2):
-            left, _ = _paired(scores, wanted, a, order)
-            right, _ = _paired(scores, wanted, b, order)
-            both = join_one_to_one(
-                left,
-                right[["generator", "sample_id", "value"]].rename(columns={"value": "other"}),
-                ["generator", "sample_id"],
-                f"{a} against {b}",
-            )
+            both = common(scores, wanted, a, b)
             x, z = both["value"].to_numpy(), both["other"].to_numpy()
             y, clusters = both["target"].to_numpy(), both["subject_id"].tolist()
             found = bootstrap.correlation_difference(
