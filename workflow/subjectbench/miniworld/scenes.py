@@ -201,10 +201,11 @@ def random_scene(rng: np.random.Generator, parts: int = 2, attributes: bool = Tr
     count = int(rng.integers(0, parts + 1))
     chosen = rng.choice(len(names), size=count, replace=False, p=weights / weights.sum())
     fields = {names[i]: str(rng.choice(options[names[i]])) for i in chosen}
-    return Scene(**fields, **_layout(rng))  # type: ignore[arg-type]
+    return Scene(**fields, **layout(rng))  # type: ignore[arg-type]
 
 
-def _layout(rng: np.random.Generator) -> dict[str, float]:
+def layout(rng: np.random.Generator) -> dict[str, float]:
+    """Draw the fields of a scene that no prompt asks for."""
     # Rounded so that a scene survives JSON exactly and stays readable.
     return {
         "scale": round(float(rng.uniform(0.85, 1.1)), 2),
@@ -259,7 +260,7 @@ def make_prompts(subject: Subject, seed: int) -> list[tuple[str, str, Scene]]:
     cases = []
     for scenario in SCENARIOS:
         for scene in scenes[scenario]:
-            laid_out = replace(scene, **_layout(rng))  # type: ignore[arg-type]
+            laid_out = replace(scene, **layout(rng))  # type: ignore[arg-type]
             cases.append(
                 (scenario, prompt_for(subject.noun, scene, int(rng.integers(4))), laid_out)
             )

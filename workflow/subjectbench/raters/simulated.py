@@ -21,6 +21,7 @@ from pydantic import Field
 from subjectbench.config import Strict
 from subjectbench.errors import InputError
 from subjectbench.raters.base import Raters
+from subjectbench.vocabulary import DIMENSIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,7 @@ class SimulatedRaters(Raters):
         biases = {f"rater{i}": p.bias * normal(p.seed, f"rater{i}") for i in range(1, p.raters + 1)}
         rows: list[dict[str, Any]] = []
         for generator, frame in samples.items():
-            for sample, dimension, truth in self._truths(generator, frame):
+            for sample, dimension, truth in truths(generator, frame):
                 for rater, bias in biases.items():
                     noise = p.noise * normal(p.seed, rater, generator, sample, dimension)
                     rating = math.floor(SCALE * (truth + bias + noise) + 0.5)
@@ -89,25 +90,28 @@ class SimulatedRaters(Raters):
         rows.sort(key=lambda r: (r["generator"], r["sample_id"], r["rater"], r["dimension"]))
         return table("ratings", rows, "simulated raters")
 
-    @staticmethod
-    def _truths(generator: str, frame: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
-        from subjectbench.records import DIMENSIONS
 
-        for sample, status, details in zip(frame["sample_id"], frame["status"], frame["details"]):
-            truths = json.loads(details).get("truth")
-            if status != "ok" or truths is None:
+def truths(generator: str, frame: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
+    """Yield ``(sample, dimension, truth)`` of every sample that is ``ok`` and carries truth.
+
+    Raises:
+        InputError: a truth is not a number from 0 to 1.
+    """
+    for sample, status, details in zip(frame["sample_id"], frame["status"], frame["details"]):
+        given = json.loads(details).get("truth")
+        if status != "ok" or given is None:
+            continue
+        where = f"{generator}: sample '{sample}': details.truth"
+        if not isinstance(given, dict):
+            raise InputError(where, f"{given!r} is not an object", f"keys: {DIMENSIONS}")
+        for dimension in DIMENSIONS:
+            if dimension not in given:
                 continue
-            where = f"{generator}: sample '{sample}': details.truth"
-            if not isinstance(truths, dict):
-                raise InputError(where, f"{truths!r} is not an object", f"keys: {DIMENSIONS}")
-            for dimension in DIMENSIONS:
-                if dimension not in truths:
-                    continue
-                truth = truths[dimension]
-                number = isinstance(truth, int | float) and not isinstance(truth, bool)
-                if not number or not 0 <= truth <= 1:  # NaN fails the comparison too
-                    raise InputError(f"{where}.{dimension}", f"{truth!r} is not from 0 to 1")
-                yield sample, dimension, float(truth)
+            truth = given[dimension]
+            number = isinstance(truth, int | float) and not isinstance(truth, bool)
+            if not number or not 0 <= truth <= 1:  # NaN fails the comparison too
+                raise InputError(f"{where}.{dimension}", f"{truth!r} is not from 0 to 1")
+            yield sample, dimension, float(truth)
 
 
 PLUGIN = SimulatedRaters
