@@ -690,6 +690,76 @@ def _mean_row(
     return row | {"reason": ", ".join(f"{n} {reason}" for reason, n in sorted(why.items()))}
 
 
+def viescore_agreement(
+    scores: pd.DataFrame,
+    ratings: pd.DataFrame,
+    pairs: Mapping[str, Sequence[str]],
+    *,
+    generators: Generators = None,
+    clip: float = CLIP,
+) -> pd.DataFrame:
+    """Spearman's rho per model and its means, of metrics and of each rater (VIEScore's analysis).
+
+    A metric is compared with the mean of all raters, a rater with the mean of the others: no
+    metric can be expected to agree better with people than they do with each other.
+
+    Args:
+        scores: as for ``leaderboard``.
+        ratings: ``records.RATINGS``.
+        pairs: dimension of the raters -> metrics to compare with it; both in the order to show.
+        generators: what to show, in order.
+        clip: declared clip of the Fisher mean.
+
+    Returns:
+        Per dimension a row per metric and then per rater: ``dimension, scored_by, against``; rho
+        within each generator, in a column of its name; ``spearman_mean`` (plain),
+        ``spearman_fisher`` (tanh of the mean of arctanh) with ``fisher_clip``;
+        ``spearman_as_in_reference``, the tanh of the plain mean, which VIEScore's code calls
+        Fisher's and which is too low, because arctanh was forgotten; ``n, coverage, reason`` as in
+        ``agreement``.
+
+    Raises:
+        InputError: as ``agreement``; or a dimension that nobody rated.
+    """
+    order = order_of(scores["generator"], generators, "viescore_agreement")
+    ratings = ratings[ratings["generator"].isin(list(order))]
+    subjects = scores[["generator", "sample_id", "subject_id"]].drop_duplicates()
+    rows = []
+    for dimension, metrics in pairs.items():
+        given = ratings[ratings["dimension"] == dimension]
+        if not len(given):
+            known = set(ratings["dimension"])
+            raise InputError(
+                "viescore_agreement", f"nobody rated '{dimension}'", suggest(dimension, known)
+            )
+        compared = [(scores, metric, given, "mean of raters") for metric in metrics]
+        for rater in sorted(set(given["rater"])):
+            own = given["rater"] == rater
+            as_scores = given[own].merge(subjects, on=["generator", "sample_id"])
+            as_scores = as_scores.assign(metric=rater, key="ratings")
+            compared.append((as_scores, rater, given[~own], "mean of the other raters"))
+        for values, name, people, against in compared:
+            frame = agreement(
+                values,
+                targets(people, "raters"),
+                pairs={dimension: [name]},
+                generators=order,
+                clip=clip,
+                draws=0,
+            ).set_index("generator")
+            if not len(frame):  # a rater alone has no others
+                continue
+            rho, mean = frame["spearman"].drop([POOLED, MEAN]), frame.loc[MEAN]
+            row: dict[str, Any] = {"dimension": dimension, "scored_by": name, "against": against}
+            row |= {generator: rho.get(generator) for generator in order}
+            row |= {"spearman_mean": mean["spearman"], "spearman_fisher": mean["spearman_fisher"]}
+            row |= {"fisher_clip": clip, "spearman_as_in_reference": math.tanh(mean["spearman"])}
+            rows.append(row | mean[["n", "coverage", "reason"]].to_dict())
+    columns = ["dimension", "scored_by", "against", *order, "spearman_mean", "spearman_fisher"]
+    columns += ["fisher_clip", "spearman_as_in_reference", "n", "coverage", "reason"]
+    return frame_of(rows, text=("dimension", "scored_by", "against", "reason"), columns=columns)
+
+
 def metric_differences(
     scores: pd.DataFrame,
     targets: pd.DataFrame,

@@ -1,9 +1,9 @@
 """UFO's alignment score: the weighted mean of the scores of a case's atomic units.
 
-UFO, section 3.1, stage 4, equation (3): ``sum(w * s) / sum(w)``, weights 1 to 5. A unit's score is
+UFO, section 3.2.4, equation (3): ``sum(w * s) / sum(w)``, weights 1 to 5. A unit's score is
 the judge's answer (1 yes, 0 no, or a probability of yes), and for faces of people a similarity
-(stage 3, equation (2)). Everything here is computed from stored answers and embeddings, so another
-choice of weights, levels or policies asks nobody anything.
+(section 3.2.3, equation (2)). Everything here is computed from stored answers and embeddings, so
+another choice of weights, levels or policies asks nobody anything.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from subjectbench.cards import MetricCard
 from subjectbench.config import Strict
 from subjectbench.errors import InputError
 from subjectbench.metrics.base import Answer, Item, Metric, Result, Vector
-from subjectbench.metrics.cosine import cosine
+from subjectbench.metrics.face_similarity import Map, face_score
 from subjectbench.units import Unit
 from subjectbench.vocabulary import Status
-
-NO_FACE = (Status.NO_FACE, Status.NO_FACE_REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -63,21 +61,23 @@ class Ufo(Metric):
         face: Literal["tool", "vqa"] = Field(
             default="tool", description="tool: face units are scored by comparing faces"
         )
-        face_map: Literal["linear", "threshold"] = Field(
-            default="linear",
-            description="linear: face_low to face_high become 0 to 1, clipped; "
-            "threshold: 1 from face_threshold, else 0 (UFO, Figure 5)",
+        face_map: Map = Field(
+            default="clip",
+            description="How the likeness of two faces is formed; see metrics/face_similarity.py",
+        )
+        face_threshold: float = Field(
+            default=0.5, ge=-1, le=1, description="Cosine that the map 'threshold' asks for"
         )
         face_low: float = Field(
-            default=0.0,
-            ge=-1,
-            le=1,
-            description="Cosine that means another person; -1 gives (1 + cosine) / 2",
+            default=0.0, ge=-1, le=1, description="Mapped likeness that counts 0: another person"
         )
         face_high: float = Field(
-            default=1.0, ge=-1, le=1, description="Cosine that means the same person"
+            default=1.0,
+            ge=-1,
+            le=1,
+            description="Mapped likeness that counts 1: the same person. Between the two the score "
+            "is linear; other encoders than ArcFace need their own two",
         )
-        face_threshold: float = Field(default=0.5, ge=-1, le=1, description="A cosine")
         no_face_reference: Literal["vqa", "exclude"] = Field(
             default="vqa",
             description="No face in the reference, nothing to compare with: the judge's answer "
@@ -189,22 +189,22 @@ class Ufo(Metric):
 
     def _face(self, item: Item, unit: Unit) -> Scored:
         image = item.image or Vector(Status.MISSING)
-        references = item.references or (Vector(Status.MISSING),)
-        shown = [r.values for r in references if r.values is not None]
+        compared = [
+            face_score(image, reference, self.params.face_map, self.params.face_threshold)
+            for reference in item.references or (Vector(Status.MISSING),)
+        ]
+        shown = [c for c in compared if c.status is not Status.NO_FACE_REFERENCE]
         if not shown:
-            status = references[0].status
-            if status not in NO_FACE:
-                return Scored(status, None, "face")
             return self._no_face(item, unit, Status.NO_FACE_REFERENCE)
-        if image.values is None:
-            if image.status not in NO_FACE:
-                return Scored(image.status, None, "face")
-            return self._no_face(item, unit, Status.NO_FACE)
-        cosines = [cosine(image.values, reference) for reference in shown]
-        finite = [c for c in cosines if c is not None]
-        if len(finite) < len(cosines):
-            return Scored(Status.NON_FINITE, None, "face")
-        return Scored(Status.OK, self._mapped(math.fsum(finite) / len(finite)), "face")
+        bad = next((c.status for c in shown if c.status is not Status.OK), None)
+        if bad is Status.NO_FACE:
+            return self._no_face(item, unit, bad)
+        if bad:
+            return Scored(bad, None, "face")
+        values = [c.value for c in shown if c.value is not None]
+        low, high = self.params.face_low, self.params.face_high
+        scaled = (math.fsum(values) / len(values) - low) / (high - low)
+        return Scored(Status.OK, min(1.0, max(0.0, scaled)), "face")
 
     def _no_face(self, item: Item, unit: Unit, status: Status) -> Scored:
         policy = status.value  # the parameters are named like the statuses
@@ -215,12 +215,6 @@ class Ufo(Metric):
                 return answer
             return replace(answer, status=status, policy=policy)
         return Scored(status, 0.0 if choice == "zero" else None, "face", policy)
-
-    def _mapped(self, similarity: float) -> float:
-        if self.params.face_map == "threshold":
-            return float(similarity >= self.params.face_threshold)
-        low, high = self.params.face_low, self.params.face_high
-        return min(1.0, max(0.0, (similarity - low) / (high - low)))
 
 
 PLUGIN = Ufo
