@@ -105,8 +105,10 @@ def form(asks: Sequence[Ask], explain: bool) -> tuple[str, dict[str, Any]]:
         asks: what must be answered, under its name.
         explain: a ``reason`` in words is wanted too.
     """
-    shown, properties = [], {}
+    shown: list[str] = []
+    properties: dict[str, dict[str, Any]] = {}
     for ask in asks:
+        schema: dict[str, Any]
         if ask.scale is None:
             values, schema = '"yes" or "no"', {"type": "string", "enum": ["yes", "no"]}
         else:
