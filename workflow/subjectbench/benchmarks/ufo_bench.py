@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from subjectbench.benchmarks.base import (
+    ID,
     Benchmark,
     check_id,
     check_prompt,
@@ -80,9 +81,9 @@ def plain_id(*parts: str) -> str:
     """
     plain = [re.sub(r"[^A-Za-z0-9_.]+", "_", part).strip("_.") for part in parts]
     text = "-".join(plain)
-    if plain == list(parts) and len(text) <= 64:
+    if plain == list(parts) and ID.fullmatch(text):
         return text
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
     return f"{text[:53].lstrip('-') or 'x'}-{digest}"
 
 
@@ -443,6 +444,8 @@ class UfoBench(Benchmark):
         for name in ("decompositions", "questions"):
             if getattr(self.params, name) is None:
                 raise InputError(name, "is required", "T_gt and Question_list go together")
+            if not self._path(name).is_dir():
+                raise InputError(self._path(name), "no such folder", near(self._path(name)))
         if not self._prepared:
             first, _ = self._unit_files(self._chosen[0])
             raise InputError(first, "no file of any case", near(first))
