@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.golden.test_imagenhub_agreement import oracle
+from tests.golden.test_imagenhub_agreement import MODELS, oracle
+from tests.golden.test_imagenhub_viescore import rhos
 
 from .conftest import ROOT, Checkout
 
@@ -31,8 +32,10 @@ def test_agreement_table_is_the_oracles(imagenhub: tuple[Checkout, Path]) -> Non
     checkout, data = imagenhub
     checkout.run()
     table = pd.read_csv(checkout.folder / "results/latest/tables/agreement.csv")
-    found = table[table["level"].isin(["per model", "pooled"])]
     names = {"CLIP_I": "CLIP-I", "DINO": "DINO"}
+    found = table[
+        table["level"].isin(["per model", "pooled"]) & table["metric"].isin(names.values())
+    ]
     expected = oracle(data)
     assert len(found) == len(expected)
     for (metric, aspect, model), values in expected.items():
@@ -46,6 +49,29 @@ def test_agreement_table_is_the_oracles(imagenhub: tuple[Checkout, Path]) -> Non
             assert mine[column].iloc[0] == pytest.approx(values[column], abs=1e-8)
         assert mine["coverage"].iloc[0] == 1.0
         assert mine["source"].iloc[0] == "raters"
+
+
+def test_viescore_is_the_published_answers(imagenhub: tuple[Checkout, Path]) -> None:
+    """One of 1,200 answers was drawn at random by VIEScore's code: it is a row without a value."""
+    checkout, data = imagenhub
+    checkout.run()
+    table = pd.read_csv(checkout.folder / "results/latest/tables/agreement.csv")
+    table = table[table["level"] == "per model"]
+    for metric, aspect, n in (
+        ("VIEScore-SC", "semantic", 599),
+        ("VIEScore-PQ", "quality", 600),
+        ("VIEScore-O", "overall", 599),
+    ):
+        mine = table[(table["metric"] == metric) & (table["dimension"] == aspect)]
+        assert mine["generator"].tolist() == list(MODELS)
+        assert mine["spearman"].tolist() == pytest.approx(rhos(data, aspect, False, 9), abs=1e-8)
+        assert mine["n"].sum() == n
+    coverage = pd.read_csv(checkout.folder / "results/latest/tables/coverage.csv")
+    short = coverage[coverage["coverage"] < 1]
+    assert set(zip(short["metric"], short["generator"])) == {
+        ("VIEScore-SC", "BLIPDiffusion_Gen"),
+        ("VIEScore-O", "BLIPDiffusion_Gen"),
+    }
 
 
 def test_ratings_of_unknown_samples_stop_the_run_before_it_starts(
@@ -63,7 +89,10 @@ def test_ratings_of_unknown_samples_stop_the_run_before_it_starts(
     study["benchmark"]["params"] = {"raters": str(data / "raters")}
     study["raters"]["params"]["path"] = str(raters)
     for metric in study["metrics"]:
-        metric["params"]["folder"] = str(data / "autometrics")
+        if "rubric" in metric:
+            metric["rubric"]["params"]["folder"] = str(data / "judge/gpt4o_0shot")
+        else:
+            metric["params"]["folder"] = str(data / "autometrics")
     checkout.configure(study)
     done = checkout.snakemake("--cores", "1")
     assert done.returncode != 0
