@@ -124,6 +124,36 @@ def test_six_items_one_swap() -> None:
     )
 
 
+maybe = st.one_of(st.just(math.nan), st.integers(-3, 3).map(float))
+rows_of_pairs = st.lists(
+    st.lists(st.tuples(maybe, maybe), min_size=6, max_size=6), min_size=1, max_size=6
+)
+
+
+@given(rows_of_pairs)
+def test_by_row_equals_row_by_row(rows: list[list[tuple[float, float]]]) -> None:
+    x, y = np.moveaxis(np.array(rows), 2, 0)
+    found = correlation.by_row(x, y)
+    for i, (a, b) in enumerate(zip(x, y)):
+        both = ~(np.isnan(a) | np.isnan(b))
+        for correlate in (spearman, kendall_tau_b):
+            expected = correlate(a[both], b[both])
+            value = getattr(found, correlate.__name__)[i]
+            assert (expected.value is None) == np.isnan(value) and found.n[i] == expected.n
+            if expected.value is not None:
+                assert value == pytest.approx(expected.value, abs=1e-12)
+            if expected.reason == "constant_input":
+                assert found.constant_x[i] or found.constant_y[i]
+
+
+def test_by_row_refuses_what_it_cannot_pair() -> None:
+    for x, y in (([[1, 2]], [[1, 2, 3]]), ([1, 2, 3], [1, 2, 3]), ([[1, math.inf]], [[1, 2]])):
+        with pytest.raises(InputError, match="shapes"):
+            correlation.by_row(x, y)
+    ones = correlation.by_row([[1, 2, 3], [3, 2, 1]], [[1, 2, 3], [1, 2, 3]])
+    assert ones.spearman.tolist() == ones.kendall_tau_b.tolist() == [1.0, -1.0]
+
+
 small = st.integers(-4, 4)
 tables_of_pairs = st.lists(st.tuples(small, small), min_size=3, max_size=25)
 

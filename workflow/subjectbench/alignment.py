@@ -140,25 +140,15 @@ def _by_case(rows: pd.DataFrame, column: str = "value") -> pd.DataFrame:
     places = rows.groupby("case_id")[["subject_id", "paradigm"]].first()
     known = rows[rows["status"] == Status.OK]
     means = known.groupby(["case_id", "generator"])[[column, "target"]].mean()
-    found: dict[Any, tuple[float | None, float | None, str]] = {}
-    for case, part in means.groupby(level="case_id"):
-        x, y = part[column].to_numpy(), part["target"].to_numpy()
-        rho = correlation.spearman(x, y)
-        tau = correlation.kendall_tau_b(x, y)
-        found[case] = rho.value, tau.value, _why(rho.reason, y)
-    cells = [found.get(case, (None, None, FEW)) for case in places.index]
-    table = pd.DataFrame(cells, index=places.index, columns=["spearman", "kendall_tau_b", "reason"])
-    numbers = table[["spearman", "kendall_tau_b"]].astype("float64")
-    return places.join(numbers).assign(reason=table["reason"])
-
-
-def _why(reason: str | None, target: np.ndarray) -> str:
-    if reason == correlation.TOO_FEW:
-        return FEW
-    if reason == correlation.CONSTANT:
-        # Where the target ties all models, no metric could have ordered them.
-        return CONSTANT_TARGET if np.ptp(np.round(target, DECIMALS)) == 0 else CONSTANT_METRIC
-    return ""
+    x, y = (means[side].unstack("generator").reindex(places.index) for side in (column, "target"))
+    found = correlation.by_row(x, y)
+    # Where the target ties all models, no metric could have ordered them.
+    reason = np.select(
+        [found.n < MIN_N, found.constant_y, found.constant_x],
+        [FEW, CONSTANT_TARGET, CONSTANT_METRIC],
+        "",
+    )
+    return places.assign(spearman=found.spearman, kendall_tau_b=found.kendall_tau_b, reason=reason)
 
 
 def _coverage(rows: pd.DataFrame) -> float:
@@ -678,6 +668,6 @@ def deciding_units(scores: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     ]
     text = ("case_id", "sample_id", "generator", "title", "unit", "name", "level", "relevance")
     frame = frame_of(found, text=(*text, "source", "status"), columns=columns)
-    outcome = frame["value"].round(DECIMALS).astype(str) + frame["status"]
-    kinds = outcome.groupby([frame["sample_id"], frame["unit"]]).transform("nunique")
-    return frame.assign(decided=kinds > 1)
+    outcomes = frame.assign(value=frame["value"].round(DECIMALS)).groupby(["sample_id", "unit"])
+    kinds = outcomes[["value", "status"]].transform("nunique", dropna=False)
+    return frame.assign(decided=(kinds > 1).any(axis=1))

@@ -93,7 +93,7 @@ def order_of(present: Iterable[str], generators: Generators, where: str) -> dict
 
 def known_metric(scores: pd.DataFrame, metric: str, where: str) -> None:
     """Refuse a metric without scores."""
-    known = set(scores["metric"])
+    known = set(scores["metric"].unique())
     if metric not in known:
         raise InputError(where, f"no scores of '{metric}'", suggest(metric, known))
 

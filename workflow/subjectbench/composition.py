@@ -47,15 +47,15 @@ def by_category(cases: pd.DataFrame) -> pd.DataFrame:
     return frame_of(rows, text=("category",))
 
 
-def _decomposed(units: pd.DataFrame, cases: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
-    """Valid units with their case's category, and the number of them in each decomposed case."""
+def _decomposed(units: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
+    """Valid units with the category of their case."""
     unknown = set(units["case_id"]) - set(cases["case_id"])
     if unknown:
         raise InputError("units", f"of unknown case '{min(unknown)}'", "use the benchmark's ids")
     category, _ = labelled(cases["category"], None)
     of = pd.Series(category.to_numpy(), index=cases["case_id"])
     ok = units[units["status"] == Status.OK]
-    return ok.assign(category=ok["case_id"].map(of)), ok.groupby("case_id").size()
+    return ok.assign(category=ok["case_id"].map(of))
 
 
 def units_by_category(units: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def units_by_category(units: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: units of unknown cases.
     """
-    ok, counts = _decomposed(units, cases)
+    ok = _decomposed(units, cases)
     category, names = labelled(cases["category"], None)
     rows = []
     for name in [*names, TOTAL]:
@@ -104,7 +104,7 @@ def unit_counts(units: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: units of unknown cases.
     """
-    _, counts = _decomposed(units, cases)
+    counts = _decomposed(units, cases).groupby("case_id").size()
     category, names = labelled(cases["category"], None)
     number = cases["case_id"].map(counts).fillna(0).astype("int64")
     rows = [

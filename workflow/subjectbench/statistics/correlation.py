@@ -195,6 +195,62 @@ def pairwise(columns: ArrayLike, name: str = "spearman") -> list[list[Correlatio
     return [[correlate(a, b) for b in table.T] for a in table.T]
 
 
+@dataclass(frozen=True)
+class RowCorrelations:
+    """Correlations of many rows at once, NaN where undefined.
+
+    Attributes:
+        spearman: shape (rows,), in [-1, 1] or NaN.
+        kendall_tau_b: likewise, defined for the same rows.
+        n: pairs of each row.
+        constant_x: whether a row's x has no variance.
+        constant_y: whether its y has none.
+    """
+
+    spearman: Floats
+    kendall_tau_b: Floats
+    n: NDArray[np.int64]
+    constant_x: NDArray[np.bool_]
+    constant_y: NDArray[np.bool_]
+
+
+def by_row(x: ArrayLike, y: ArrayLike) -> RowCorrelations:
+    """Correlate each row of one table with the same row of another, e.g. models within cases.
+
+    Gives what ``spearman`` and ``kendall_tau_b`` give row by row, for thousands of short rows at
+    once: an item's average rank less the mean rank is half the sum of the signs of its differences
+    to all items of its row, and tau-b is made of the same signs.
+
+    Args:
+        x: shape (rows, items), NaN where missing; rounded to ``DECIMALS`` first.
+        y: likewise. Pairs with one side missing are left out.
+
+    Raises:
+        InputError: shapes differ, or a value is infinite.
+    """
+    a, b = (np.round(np.asarray(v, dtype=np.float64), DECIMALS) for v in (x, y))
+    if a.ndim != 2 or a.shape != b.shape or np.isinf(a).any() or np.isinf(b).any():
+        raise InputError(
+            "correlation", f"tables of shapes {a.shape} and {b.shape}, or infinite values"
+        )
+    known = ~(np.isnan(a) | np.isnan(b))
+    pair = known[:, :, None] & known[:, None, :]
+    sx, sy = (np.where(pair, np.sign(v[:, :, None] - v[:, None, :]), 0.0) for v in (a, b))
+    dx, dy = sx.sum(axis=2), sy.sum(axis=2)
+    nx, ny = np.abs(sx).sum(axis=(1, 2)), np.abs(sy).sum(axis=(1, 2))
+    n = known.sum(axis=1).astype(np.int64)
+    defined = (n >= MIN_N) & (nx > 0) & (ny > 0)
+
+    def ratio(top: Floats, left: Floats, right: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            r: Floats = np.where(defined, np.clip(top / np.sqrt(left * right), -1, 1), np.nan)
+        return r
+
+    rho = ratio((dx * dy).sum(axis=1), (dx * dx).sum(axis=1), (dy * dy).sum(axis=1))
+    tau = ratio((sx * sy).sum(axis=(1, 2)), nx, ny)
+    return RowCorrelations(rho, tau, n, nx == 0, ny == 0)
+
+
 def fisher_mean(values: Sequence[float | None], clip: float) -> FisherMean:
     """Average correlations: tanh(mean(arctanh(r))), and the plain mean beside it.
 
