@@ -273,7 +273,8 @@ def test_chosen_categories_choose_everything(units_root: Path) -> None:
     assert set(cases["category"]) == {"Soft object"} and len(cases) == 12
     assert {r for r, _ in part.references()} == set(cases["reference_id"])
     assert set(part.units()) == set(cases["case_id"])
-    assert all("Soft" in str(s) or s.suffix == ".jsonl" for s in part.sources())
+    files = [*part.sources(), *part.unit_sources()]
+    assert all("Soft" in str(f) or f.suffix == ".jsonl" for f in files) and len(files) == 1 + 4 + 24
     assert all(json.loads(d)["partial"] for d in cases["details"])
     assert kinds(part)["partial"] == ["categories: soft_object"] and "count" not in kinds(part)
     with pytest.raises(
@@ -378,7 +379,7 @@ def test_units_join_both_files(units_root: Path) -> None:
     assert (ears.level, ears.name, ears.relevance) == ("part", "ears", "image_only")
     assert ears.question == "Is the ears right?" and ears.tool == "vqa"
     assert [u.name for u in units["Soft_object-Pillow-1-local-t0"]] == ["lid"]
-    assert len(benchmark.sources()) == 1 + 6 + 2 * 15
+    assert (len(benchmark.sources()), len(benchmark.unit_sources())) == (1 + 6, 2 * 15)
     assert "no_units" not in kinds(benchmark) and "unused_file" not in kinds(benchmark)
 
 
@@ -530,14 +531,22 @@ def test_unit_files_of_no_case_are_listed(units_root: Path) -> None:
 # --- identity ------------------------------------------------------------------------------------
 
 
-def test_the_place_of_the_data_is_no_part_of_it(units_root: Path, tmp_path: Path) -> None:
-    before = identity.hash_sources(bench(units_root, **UNITS).sources())
-    moved = tmp_path / "deeper" / "copy"
-    shutil.copytree(units_root, moved, ignore=shutil.ignore_patterns("deeper"), dirs_exist_ok=True)
-    assert identity.hash_sources(bench(moved, **UNITS).sources()) == before
+def test_identity_is_of_content_and_pictures_do_not_depend_on_questions(
+    units_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def identities(root: Path) -> list[dict[str, str]]:
+        benchmark = bench(root, **UNITS)
+        sources = (benchmark.sources(), benchmark.unit_sources())
+        return [identity.hash_sources(files) for files in sources]
+
+    before = identities(units_root)
+    moved = tmp_path_factory.mktemp("moved") / "deeper"
+    shutil.copytree(units_root, moved)
+    assert identities(moved) == before
     path = moved / "Question_list" / ASKED
     path.write_text(path.read_text().replace("right", "wrong"))
-    assert identity.hash_sources(bench(moved, **UNITS).sources()) != before
+    after = identities(moved)
+    assert after[0] == before[0] and after[1] != before[1]
 
 
 PARTS = st.lists(st.text(max_size=40), min_size=1, max_size=5).map(tuple)

@@ -324,8 +324,10 @@ class Planner:
                     "set decomposition: asked, so that a judge splits the cases into units",
                 )
             # The benchmark's own parameters and files are in its key; here its way of forming
-            # units from them counts too.
+            # units counts too, and files of units alone, so that a changed question repeats no
+            # picture.
             components["benchmark"] = self.benchmark.components("decompose")
+            components["data"] = identity.hash_sources(benchmark.unit_sources())
             job["benchmark"] = self.benchmark.job
         return self._add(
             Artifact(

@@ -85,6 +85,10 @@ class Benchmark(ABC):
         """Whether there are prepared atomic units (``units``)."""
         return False
 
+    def unit_sources(self) -> list[Path]:
+        """Files that only units come from, sorted; they are not among :meth:`sources`."""
+        return []
+
     def units(self) -> dict[str, list[Unit]]:
         """Return prepared atomic units by case id; a case that is left out has none.
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,7 +25,6 @@ from pydantic import Field
 from subjectbench.benchmarks.base import (
     ID,
     Benchmark,
-    check_id,
     check_prompt,
     near,
     read_json,
@@ -207,54 +207,52 @@ class UfoBench(Benchmark):
         wanted = {same(name) for name in chosen} or set(known)
         return [item for item in found if same(item[2].category) in wanted]
 
+    def _groups(self) -> Iterator[tuple[str, str, str, str, list[str]]]:
+        """``(category, subtype, edit type, paradigm, templates)``, each once."""
+        seen: dict[tuple[str, str, str], str] = {}
+        for where, _, entry in self._metadata:
+            for subtype, (edit_type, templates) in product(
+                entry.subtypes or [entry.category], entry.templates.items()
+            ):
+                paradigm = same(edit_type)
+                if paradigm not in PARADIGMS:
+                    raise InputError(
+                        where, f"unknown edit type '{edit_type}'", suggest(paradigm, PARADIGMS)
+                    )
+                key = (same(entry.category), same(subtype), paradigm)
+                if key in seen:
+                    fault = f"{entry.category} / {subtype} / {edit_type} is here and in"
+                    raise InputError(where, f"{fault} {seen[key]}", "keep one, or join both")
+                seen[key] = where
+                for index, template in enumerate(templates):
+                    check_prompt(template, f"{where}: {edit_type}[{index}]")
+                yield entry.category, subtype, edit_type, paradigm, templates
+
     @cached_property
     def _all(self) -> list[Case]:
         """Every case of the chosen categories, sample list or not."""
-        phrases = self._phrases
+        from subjectbench.records import unique_ids
+
         cases: list[Case] = []
-        seen: dict[tuple[str, str, str], str] = {}
-        for where, _, entry in self._metadata:
-            for subtype in entry.subtypes or [entry.category]:
-                pictures = self._pictures(entry.category, subtype)
-                for edit_type, templates in entry.templates.items():
-                    paradigm = same(edit_type)
-                    if paradigm not in PARADIGMS:
-                        raise InputError(
-                            where, f"unknown edit type '{edit_type}'", suggest(paradigm, PARADIGMS)
-                        )
-                    key = (same(entry.category), same(subtype), paradigm)
-                    if key in seen:
-                        fault = f"{entry.category} / {subtype} / {edit_type} is here and in"
-                        raise InputError(where, f"{fault} {seen[key]}", "keep one, or join both")
-                    seen[key] = where
-                    for index, template in enumerate(templates):
-                        check_prompt(template, f"{where}: {edit_type}[{index}]")
-                        for picture in pictures:
-                            label = phrase = subtype
-                            if phrases is not None:
-                                phrase = self._phrase(entry.category, subtype, picture)
-                                label = re.sub(r"^(an?|the)\s+", "", phrase, flags=re.IGNORECASE)
-                            prompt = template.replace(PLACEHOLDER, phrase)
-                            cases.append(
-                                Case(
-                                    *(entry.category, subtype, edit_type, paradigm, index),
-                                    *(template, picture, label, prompt),
-                                )
-                            )
+        for category, subtype, edit_type, paradigm, templates in self._groups():
+            pictures = self._pictures(category, subtype)
+            for index, template in enumerate(templates):
+                for picture in pictures:
+                    phrase = self._phrase(category, subtype, picture)
+                    noun = re.sub(r"^(an?|the)\s+", "", phrase, flags=re.IGNORECASE)
+                    prompt = template.replace(PLACEHOLDER, phrase)
+                    labels = (category, subtype, edit_type, paradigm)
+                    cases.append(Case(*labels, index, template, picture, noun, prompt))
         if not cases:
             raise InputError(self._path("metadata"), "holds no template", "see 'templates'")
+        where = self._path("references")
+        unique_ids(list(dict.fromkeys(c.reference_id for c in cases)), where, "reference")
+        unique_ids([c.case_id for c in cases], where, "case")
         return cases
 
     @cached_property
     def _chosen(self) -> list[Case]:
         """The cases of the study, in the order of the metadata."""
-        from subjectbench.records import unique_ids
-
-        where = self._path("references")
-        unique_ids(list(dict.fromkeys(c.reference_id for c in self._all)), where, "reference")
-        unique_ids([c.case_id for c in self._all], where, "case")
-        for case in self._all:
-            check_id(case.case_id, where, "case")
         if self.params.sample_list is None:
             return self._all
         path = self._path("sample_list")
@@ -337,7 +335,10 @@ class UfoBench(Benchmark):
         return phrases
 
     def _phrase(self, category: str, subtype: str, picture: Path) -> str:
-        phrases = self._phrases or {}
+        """What stands for ``[CATEGORY]``."""
+        phrases = self._phrases
+        if phrases is None:
+            return subtype
         key = (same(category), same(subtype), picture.stem)
         if key not in phrases:
             raise InputError(
@@ -350,13 +351,15 @@ class UfoBench(Benchmark):
     # --- the contract ----------------------------------------------------------------------------
 
     def sources(self) -> list[Path]:
-        """Return the metadata, lists, pictures and unit files that are used."""
+        """Return the metadata, lists and pictures that are used."""
         named = ("metadata", "subject_phrases", "sample_list")
         files = {self._path(n) for n in named if getattr(self.params, n) is not None}
-        for case in self._chosen:
-            files.add(case.picture)
-            files.update(p for p in self._unit_files(case) if p.is_file())
-        return sorted(files)
+        return sorted(files | {case.picture for case in self._chosen})
+
+    def unit_sources(self) -> list[Path]:
+        """Return the decompositions and questions of the cases."""
+        files = (file for case in self._chosen for file in self._unit_files(case))
+        return sorted(file for file in files if file.is_file())
 
     def check(self) -> None:
         """Check metadata, folders, ids, phrases, the sample list and all unit files."""
