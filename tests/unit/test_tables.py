@@ -192,6 +192,90 @@ def test_breakdown_refusals() -> None:
         tables.breakdown(world().assign(difficulty="heavy"), "difficulty", DIMENSIONS)
 
 
+# --------------------------------------------------------------------------- UFO, Table 1
+
+
+def edited(replicates: int = 2) -> pd.DataFrame:
+    """Two models, 6 subjects, 3 paradigms; non_editing cases are three times as many."""
+    rng = np.random.default_rng(17)
+    rows = []
+    for s in range(6):
+        for p, paradigm in enumerate(["non_editing"] * 3 + ["local_editing", "complex_editing"]):
+            for g, generator in enumerate(("a", "b")):
+                for r in range(replicates):
+                    row = {"generator": generator, "sample_id": f"s{s}-{p}-s{r}"}
+                    row |= {"case_id": f"s{s}-{p}", "subject_id": f"s{s}", "paradigm": paradigm}
+                    row |= {"metric": "ufo", "key": "k", "status": "ok"}
+                    rows.append(row | {"value": 0.3 + 0.3 * g + 0.1 * rng.random()})
+    return pd.DataFrame(rows)
+
+
+def test_models_by_paradigm() -> None:
+    scores = edited()
+    board = tables.models_by_paradigm(scores, "ufo", **FAST)
+    assert board["generator"].tolist() == ["a", "b"] and board["rank"].tolist() == [2, 1]
+    assert board[["rank_low", "rank_high"]].to_numpy().tolist() == [[2, 2], [1, 1]]
+    means = [c for c in board.columns if c.endswith("_mean")]
+    assert means == [f"{p}_mean" for p in ("non_editing", "local_editing", "complex_editing")] + [
+        "total_mean"
+    ]
+    row, mine = board.iloc[0], scores[scores["generator"] == "a"]
+    per_case = mine.groupby(["paradigm", "case_id"])["value"].mean()
+    assert row["total_mean"] == pytest.approx(per_case.mean())
+    assert row["mean_of_paradigms"] == pytest.approx(per_case.groupby("paradigm").mean().mean())
+    assert row["mean_of_paradigms_ci_low"] < row["mean_of_paradigms"]
+    assert (row["non_editing_n"], row["total_n"], row["total_coverage"]) == (18, 30, 1.0)
+    assert row["total_ci_low"] < row["total_mean"] < row["total_ci_high"] and row["note"] == ""
+    again = tables.models_by_paradigm(scores.sample(frac=1, random_state=3), "ufo", **FAST)
+    again = again.set_index("generator").loc[["a", "b"]].reset_index()
+    pd.testing.assert_frame_equal(again, board)
+
+
+def test_models_by_paradigm_case_score_is_the_mean_of_its_valid_samples() -> None:
+    scores = edited()
+    first = scores["sample_id"] == "s0-0-s0"
+    scores.loc[first & (scores["generator"] == "a"), ["status", "value"]] = ["failed", np.nan]
+    row = tables.models_by_paradigm(scores, "ufo", **FAST).iloc[0]
+    ok = scores[(scores["generator"] == "a") & (scores["status"] == "ok")]
+    assert row["total_mean"] == pytest.approx(ok.groupby("case_id")["value"].mean().mean())
+    assert row["total_mean"] != pytest.approx(ok["value"].mean())
+    assert row["total_n"] == 30 and row["total_coverage"] == pytest.approx(59 / 60)
+    assert row["note"] == "cases differ between generators"
+
+
+def test_models_by_paradigm_hides_thin_paradigms_and_totals() -> None:
+    scores = edited()
+    lost = (scores["paradigm"] == "complex_editing") & (scores["generator"] == "b")
+    scores.loc[lost, ["status", "value"]] = ["refused", np.nan]
+    board = tables.models_by_paradigm(scores, "ufo", **FAST).set_index("generator")
+    row = board.loc["b"]
+    assert math.isnan(row["complex_editing_mean"]) and row["complex_editing_n"] == 0
+    assert math.isnan(row["mean_of_paradigms"]) and math.isnan(row["total_mean"])
+    assert row["rank"] is pd.NA and row["rank_low"] is pd.NA and board.loc["a", "rank"] == 1
+    assert "no valid score (12 refused)" in row["note"] and "coverage 0.800" in row["note"]
+    partial = tables.models_by_paradigm(scores, "ufo", min_coverage=0.5, **FAST)
+    assert partial["total_mean"].notna().all() and partial["rank"].tolist() == [2, 1]
+    assert math.isnan(partial["mean_of_paradigms"][1])
+
+
+def test_models_by_paradigm_close_models_share_ranks() -> None:
+    scores = edited()
+    twin = scores[scores["generator"] == "b"].assign(generator="twin")
+    noisy = twin.assign(generator="noisy")
+    noisy["value"] += np.random.default_rng(2).normal(scale=0.2, size=len(noisy))
+    board = tables.models_by_paradigm(pd.concat([scores, twin, noisy]), "ufo", **FAST)
+    board = board.set_index("generator")
+    assert board.loc["b", "rank"] == board.loc["twin", "rank"]
+    assert board.loc["b", "rank_low"] == 1 and board.loc["noisy", "rank_high"] == 3
+    assert board.loc["a", ["rank_low", "rank_high"]].tolist() == [4, 4]
+    unlabelled = scores.assign(paradigm=scores["paradigm"].replace("local_editing", None))
+    assert "(none)_mean" in tables.models_by_paradigm(unlabelled, "ufo", **FAST).columns
+    with pytest.raises(InputError, match="no scores of 'uf'"):
+        tables.models_by_paradigm(scores, "uf")
+    with pytest.raises(InputError, match="case_id"):
+        tables.models_by_paradigm(scores.drop(columns="case_id"), "ufo")
+
+
 # --------------------------------------------------------------------------- agreement
 
 

@@ -72,7 +72,7 @@ def checked_scores(scores: pd.DataFrame) -> pd.DataFrame:
             "scores of different identities are different metrics: select one key",
         )
     unique(scores, ["generator", "sample_id", "metric"], where)
-    return scores.assign(value=value)
+    return scores.assign(value=value).reset_index(drop=True)
 
 
 def order_of(present: Iterable[str], generators: Generators, where: str) -> dict[str, str]:

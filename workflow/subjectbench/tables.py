@@ -240,12 +240,13 @@ def models_by_paradigm(
     order = order_of(scores["generator"], generators, where)
     used = scores[scores["metric"] == metric]
     level, levels = labelled(used["paradigm"], PARADIGMS)
+    used = used.assign(paradigm=level)
     resample = resample_of(used, draws, seed)
     unequal = "cases differ between generators" if unequal_cases(used, order) else ""
     rows, totals = [], {}
     for generator, title in order.items():
         mine = used[used["generator"] == generator]
-        parts = {name: mine[level[mine.index] == name] for name in levels} | {TOTAL: mine}
+        parts = {p: mine[mine["paradigm"] == p] for p in levels} | {TOTAL: mine}
         cells = {
             name: Cell(part, min_coverage, resample, confidence, per="case_id")
             for name, part in parts.items()
@@ -254,6 +255,7 @@ def models_by_paradigm(
         row |= {"rank": None, "rank_low": None, "rank_high": None}
         for name, cell in cells.items():
             row |= cell.columns(name)
+        notes = [f"{name}: {c.note}" for name, c in cells.items() if c.note]
         totals[generator] = cells.pop(TOTAL).draws
         macro = [c.draws for c in cells.values() if c.draws is not None]
         row |= dict.fromkeys([_MACRO, f"{_MACRO}_ci_low", f"{_MACRO}_ci_high"])
@@ -262,7 +264,6 @@ def models_by_paradigm(
             interval = bootstrap.percentile(drawn, confidence, len(resample.labels))
             row[_MACRO] = float(np.mean([c.mean for c in cells.values()]))
             row |= {f"{_MACRO}_ci_low": interval.low, f"{_MACRO}_ci_high": interval.high}
-        notes = [f"{name}: {c.note}" for name, c in cells.items() if c.note]
         rows.append(row | {"note": "; ".join(filter(None, [*notes, unequal]))})
     frame = frame_of(
         rows,
