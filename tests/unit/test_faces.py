@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from skimage.transform import SimilarityTransform
 
 from subjectbench import cards, checkpoint
 from subjectbench.cards import EncoderCard, Weights
-from subjectbench.config import Use
+from subjectbench.config import Use, load_study
 from subjectbench.encoders import face_arcface
 from subjectbench.encoders.base import Vector
 from subjectbench.encoders.face_arcface import PLUGIN as FaceArcFace
@@ -30,8 +31,10 @@ from subjectbench.hashing import sha256_file
 from subjectbench.metrics.base import Item, Result
 from subjectbench.metrics.face_similarity import PLUGIN as FaceSimilarity
 from subjectbench.metrics.face_similarity import face_score
-from subjectbench.plan import weights_identity
-from subjectbench.stages import tabulate
+from subjectbench.plan import make_plan, weights_identity
+from subjectbench.stages import embed, generate, prepare, tabulate
+from subjectbench.stages import score as score_stage
+from subjectbench.stages.base import Context
 from subjectbench.vocabulary import Status
 
 TARGET = np.array(TEMPLATE)
@@ -102,6 +105,12 @@ def test_the_crop_is_insightfaces(photo: Any) -> None:
         assert np.abs(found.astype(int) - expected).max() <= 2  # their matrix is rounded to float32
         assert found.std() > 20
     assert found[0, 0].tolist() == [0, 0, 0]  # beyond the border: black
+
+
+def test_a_mirrored_pentagon_has_no_best_rotation() -> None:
+    angles = np.arange(5) * 2 * np.pi / 5
+    pentagon = 50 * np.stack([np.cos(angles), np.sin(angles)], 1)
+    assert similarity(pentagon * [1, -1], pentagon) is None
 
 
 # --- which face counts ---------------------------------------------------------------------------
@@ -545,8 +554,6 @@ def test_no_face_means_something_else_on_each_side(policy: str) -> None:
 
 
 def test_face01_the_coverage_table_shows_that_the_ranking_depends_on_the_policy() -> None:
-    import pandas as pd
-
     def like(cos: float) -> Vector:
         return vector(cos, (1 - cos**2) ** 0.5)
 
@@ -572,4 +579,45 @@ def test_face01_the_coverage_table_shows_that_the_ranking_depends_on_the_policy(
         ("face", "Q"): (pytest.approx(0.7), 4, 4, ""),
         ("face_zero", "P"): (pytest.approx(0.45), 4, 4, ""),
         ("face_zero", "Q"): (pytest.approx(0.7), 4, 4, ""),
+    }
+
+
+def test_faces_through_all_stages(
+    people: tuple[Image.Image, Image.Image], photo: Any, tmp_path: Path
+) -> None:
+    """A folder of one's own: a person, another, and a cat; each model shows its own faces."""
+    for name, picture in zip(("anna", "bob", "cat"), (*people, photo("cat")), strict=True):
+        picture.save(tmp_path / f"{name}.png")
+    (tmp_path / "subjects.csv").write_text(
+        "subject_id,subject,image\nanna,woman,anna.png\nbob,man,bob.png\ncat,cat,cat.png\n"
+    )
+    (tmp_path / "prompts.csv").write_text("subject_id,prompt\nanna,a\nbob,b\ncat,c\n")
+    lost = {"card": "face_similarity_dlib", "name": "lost", "params": {"no_face": "zero"}}
+    study = {
+        "study": "faces",
+        "benchmark": {"card": "folder", "params": {"path": str(tmp_path)}},
+        "generators": ["copy_reference", "noise"],
+        "metrics": ["face_similarity_dlib", lost],
+        "results": str(tmp_path / "results"),
+        "run": {"device": "cpu"},
+    }
+    made = make_plan(load_study(study))
+    assert len(made.of_kind("embed_images")) == 2  # both policies share the embeddings
+    stages = {"benchmark": prepare.run, "generate": generate.run, "embed_cases": embed.run_cases}
+    stages |= {"embed_images": embed.run_images, "score": score_stage.run}
+    for kind, run in stages.items():
+        for artifact in made.of_kind(kind):
+            run(Context(made, artifact))
+    found = {}
+    for artifact in made.of_kind("score"):
+        frame = pd.read_parquet(made.folder(artifact.key) / "scores.parquet")
+        one = artifact.job["metric"], artifact.job["generator"]
+        values = [None if pd.isna(v) else round(v, 4) for v in frame["value"]]
+        found[one] = list(zip(frame["status"], values, strict=True))
+    cat = ("no_face_reference", None)
+    assert found == {
+        ("face_similarity_dlib", "copy_reference"): [("ok", 1.0), ("ok", 1.0), cat],
+        ("face_similarity_dlib", "noise"): [("no_face", None), ("no_face", None), cat],
+        ("lost", "copy_reference"): [("ok", 1.0), ("ok", 1.0), cat],
+        ("lost", "noise"): [("ok", 0.0), ("ok", 0.0), cat],
     }
