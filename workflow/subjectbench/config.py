@@ -166,6 +166,11 @@ class Study(Strict):
     alignment: Alignment | None = Field(
         default=None, description="Metrics of UFO's tables; none: no such tables"
     )
+    beside_raters: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="Dimension of the raters: metrics that claim to measure it, for a table of "
+        "those metrics beside single raters",
+    )
     samples_per_case: int = Field(default=1, ge=1, description="Pictures per case and generator")
     shards: int = Field(default=1, ge=1, le=999, description="Parts of the benchmark, by subject")
     seed: int = Field(default=0, ge=0, description="Every picture's seed derives from it")
@@ -267,3 +272,6 @@ def _named_metrics(study: Study) -> Iterator[tuple[str, str]]:
             yield "alignment.baselines", metric
         for left_out, metric in study.alignment.ablations.items():
             yield f"alignment.ablations.{left_out}", metric
+    for dimension, metrics in study.beside_raters.items():
+        for metric in metrics:
+            yield f"beside_raters.{dimension}", metric

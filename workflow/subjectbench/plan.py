@@ -170,6 +170,7 @@ class Planner:
         upstream: dict[str, str] = {"benchmark": prepared.key}
         for metric in self.metrics:
             upstream |= self._score_all(metric, prepared, samples)
+        upstream |= self._units_behind(upstream)
         if self.raters:
             upstream["ratings"] = self._rate(self.raters, samples).key
         for generator in self.generators:
@@ -184,6 +185,20 @@ class Planner:
             artifacts=self.artifacts,
             final=report.key,
         )
+
+    def _units_behind(self, upstream: dict[str, str]) -> dict[str, str]:
+        """Units and answers behind the metric of UFO's tables, by role for the tables."""
+        if not self.study.alignment:
+            return {}
+        metric, out = self.study.alignment.metric, {}
+        for generator in self.generators:
+            for shard in range(self.study.shards):
+                role = f"{metric}/{generator.use.label}/{shard}"
+                score = self.artifacts[upstream[f"scores/{role}"]]
+                if "units" in score.upstream:
+                    out["units"] = score.upstream["units"]
+                    out[f"answers/{generator.use.label}/{shard}"] = score.upstream["answers"]
+        return out
 
     def _add(self, artifact: Artifact) -> Artifact:
         self.artifacts[artifact.key] = artifact
@@ -412,15 +427,22 @@ class Planner:
         )
 
     def _tables(self, upstream: dict[str, str]) -> Artifact:
+        study = self.study
         names = []
-        if self.study.dimensions:
+        if study.dimensions:
             names.append("leaderboard")
             names += [f"by_{level}" for level in self.benchmark.plugin.breakdowns]
+        if study.alignment:
+            names += self._alignment_tables(bool("units" in upstream))
         if self.raters:
             names += ["agreement", "rater_agreement"]
+            names += ["beside_raters"] if study.beside_raters else []
         names.append("coverage")
         job = {
             "tables": names,
+            "alignment": study.alignment.model_dump() if study.alignment else None,
+            "beside_raters": study.beside_raters,
+            "samples_per_case": study.samples_per_case,
             "dimensions": self.study.dimensions.model_dump() if self.study.dimensions else None,
             "leaderboard": self.study.leaderboard.model_dump(),
             "statistics": self.study.statistics.model_dump(),
@@ -461,6 +483,22 @@ class Planner:
                 job,
             )
         )
+
+    def _alignment_tables(self, units: bool) -> list[str]:
+        """Names of UFO's tables that this study can make."""
+        assert self.study.alignment
+        names = ["models_by_paradigm"]
+        if self.raters:
+            names += ["alignment", "alignment_by_paradigm"]
+            names += ["alignment_differences"] if self.study.alignment.baselines else []
+            names += ["ablation"] if self.study.alignment.ablations else []
+            names += ["rank_agreement"]
+            names += ["disagreements"] if self.study.alignment.baselines else []
+        names.append("composition")
+        if units:
+            names += ["deciding_units"] if "disagreements" in names else []
+            names += ["units_by_category", "unit_counts", "judge_requests"]
+        return names
 
     def _report(
         self, tables: Artifact, prepared: Artifact, samples: dict[str, list[Artifact]]

@@ -74,7 +74,8 @@ def _gallery(context: Context) -> Any:
         cases = prepared.cases[prepared.cases["subject_id"] == subject]
         # Two cases per scenario: every second one of a later subject shows another scenario.
         chosen.append(cases.iloc[(2 * i) % len(cases)])
-    columns = [(str(c["scenario"]), str(c["prompt"])) for c in chosen]
+    kinds = ["paradigm" if pd.isna(c["scenario"]) else "scenario" for c in chosen]
+    columns = [(str(c[kind]), str(c["prompt"])) for kind, c in zip(kinds, chosen, strict=True)]
     rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
     folders = context.roles("samples")
     for generator, title in titles.items():

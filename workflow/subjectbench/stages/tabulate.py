@@ -6,13 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
-from subjectbench import records, tables
+from subjectbench import alignment, composition, records, tables
+from subjectbench.cells import TOTAL
 from subjectbench.records import DIMENSIONS, Status
 from subjectbench.stages.base import Context, count, details
 from subjectbench.store import Partial
 
-CASE_COLUMNS = ["case_id", "subject_id", "difficulty", "scenario", "category"]
+CASE_COLUMNS = ["case_id", "subject_id", "difficulty", "scenario", "paradigm", "category"]
+
+AGAINST_RATERS = (
+    "agreement",
+    "rater_agreement",
+    "rank_agreement",
+    "alignment",
+    "alignment_by_paradigm",
+    "alignment_differences",
+    "ablation",
+    "disagreements",
+    "beside_raters",
+)
+"""Tables whose numbers are of raters, and so simulated where those are."""
 
 
 def run(context: Context) -> None:
@@ -56,6 +71,20 @@ def caption(name: str, job: dict[str, Any]) -> str:
         "agreement": "Agreement of metrics with raters",
         "rater_agreement": "Agreement among raters",
         "coverage": "Samples by metric, model and status",
+        "models_by_paradigm": "Models by editing paradigm (UFO, Table 1)",
+        "alignment": "Agreement of metrics with raters' rankings, case by case (UFO, Table 2)",
+        "alignment_by_paradigm": "Agreement with raters' rankings, with all counts",
+        "alignment_differences": "Differences between metrics in agreement with raters' rankings",
+        "ablation": "Agreement with raters' rankings without one part (UFO, Table 3)",
+        "rank_agreement": "Agreement among raters on rankings",
+        "disagreements": "Cases that two metrics rank most differently (UFO, Figure 6)",
+        "deciding_units": "What the units said of those cases",
+        "composition": "Cases by category and paradigm (UFO, Figure 2)",
+        "units_by_category": "Atomic units per case by category (UFO, Figure 4)",
+        "unit_counts": "Cases by number of units (UFO, Figure 4)",
+        "judge_requests": "Requests to the judge, here and by UFO's own code",
+        "beside_raters": "Metrics beside single raters: Spearman's rho per model and its means. "
+        "'As in reference' is the tanh of the plain mean, which forgets the arctanh and is too low",
     }
     text = texts[name]
     if job["dimensions"] and (name == "leaderboard" or name.startswith("by_")):
@@ -63,7 +92,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
     notes = []
     if job["synthetic"]:
         notes.append("synthetic pictures")
-    if job["raters_simulated"] and "agreement" in name:
+    if job["raters_simulated"] and name in AGAINST_RATERS:
         notes.append("simulated raters")
     return text + (f" ({', '.join(notes)})" if notes else "")
 
@@ -78,12 +107,17 @@ def read_scores(context: Context) -> pd.DataFrame:
     scores = pd.concat(frames, ignore_index=True)
     order = list(titles_of(context.artifact.job["metrics"]))
     scores = scores.sort_values("metric", key=lambda m: m.map(order.index), kind="stable")
+    return placed(scores, cases)
+
+
+def placed(rows: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
+    """Add to rows of samples what is known of their cases."""
     # "<case>-s<replicate>" is how generation names samples.
-    scores["case_id"] = scores["sample_id"].str.rpartition("-")[0]
-    known = set(cases["case_id"])
-    if not set(scores["case_id"]) <= known:
-        raise RuntimeError(f"score rows of unknown cases: {set(scores['case_id']) - known}")
-    return scores.merge(cases[CASE_COLUMNS], on="case_id", validate="many_to_one")
+    rows = rows.assign(case_id=rows["sample_id"].str.rpartition("-")[0])
+    unknown = set(rows["case_id"]) - set(cases["case_id"])
+    if unknown:
+        raise RuntimeError(f"rows of unknown cases: {unknown}")
+    return rows.merge(cases[CASE_COLUMNS], on="case_id", validate="many_to_one")
 
 
 def read_targets(context: Context) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
@@ -149,7 +183,89 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if ratings is not None and targets is not None:
         out["agreement"] = tables.agreement(scores, targets, **common)
         out["rater_agreement"] = tables.rater_agreement(ratings)
+        if job["beside_raters"]:
+            out["beside_raters"] = tables.viescore_agreement(
+                scores, ratings, job["beside_raters"], generators=titles
+            )
+    if job["alignment"]:
+        out |= _alignment(context, scores, ratings, targets, common)
     return out
+
+
+def _alignment(
+    context: Context,
+    scores: pd.DataFrame,
+    ratings: pd.DataFrame | None,
+    targets: pd.DataFrame | None,
+    common: dict[str, Any],
+) -> dict[str, pd.DataFrame]:
+    """UFO's tables."""
+    job = context.artifact.job
+    asked = job["alignment"]
+    metric, baselines = asked["metric"], asked["baselines"]
+    common = common | {"min_coverage": job["leaderboard"]["min_coverage"]}
+    cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
+    out = {
+        "models_by_paradigm": tables.models_by_paradigm(scores, metric, **common).sort_values(
+            "rank", kind="stable", ignore_index=True
+        ),
+        "composition": composition.by_category(cases),
+    }
+    if ratings is not None and targets is not None:
+        common["dimension"] = asked["dimension"]
+        ablated = asked["ablations"]
+        shown = list(dict.fromkeys([*baselines, metric]))
+        out["alignment_by_paradigm"] = alignment.by_paradigm(scores, targets, shown, **common)
+        out["alignment"] = alignment.as_printed(out["alignment_by_paradigm"])
+        if ablated:
+            out["ablation"] = alignment.ablation(scores, targets, metric, ablated, **common)
+        out["rank_agreement"] = alignment.rank_agreement(
+            placed(ratings, cases),
+            dimension=asked["dimension"],
+            **{name: common[name] for name in ("draws", "seed", "confidence")},
+        )
+        if baselines:
+            compared = alignment.differences(scores, targets, metric, baselines, **common)
+            out["alignment_differences"] = compared
+            best = compared[(compared["paradigm"] == TOTAL) & compared["best"]]["baseline"]
+            out["disagreements"] = alignment.disagreements(
+                scores,
+                targets,
+                metric,
+                next(iter(best), baselines[0]),
+                dimension=asked["dimension"],
+                generators=common["generators"],
+            )
+            out["deciding_units"] = alignment.deciding_units(scores, out["disagreements"])
+    if "units" in context.artifact.upstream:
+        units = records.read_table("units", context.upstream("units") / "units.parquet")
+        out["units_by_category"] = composition.units_by_category(units, cases)
+        out["unit_counts"] = composition.unit_counts(units, cases)
+        out["judge_requests"] = _requests(context, units)
+    return out
+
+
+def _requests(context: Context, units: pd.DataFrame) -> pd.DataFrame:
+    """Count the requests behind the metric's answers."""
+    answers = pd.concat(
+        [
+            records.read_table("answers", folder / "answers.parquet")
+            for folder in context.roles("answers").values()
+        ],
+        ignore_index=True,
+    )
+    request = answers["details"].map(lambda cell: details(cell).get("request"))
+    per_image = answers.assign(request=request).groupby("sample_id")["request"].nunique()
+    asked = pq.read_metadata(context.upstream("units") / "transcripts.parquet").num_rows
+    verified = answers["ask"].isin(units.loc[units["tool"] != "face", "unit_id"])
+    return composition.requests(
+        units,
+        generators=len(context.artifact.job["generators"]),
+        replicates=context.artifact.job["samples_per_case"],
+        calls_per_image=float(per_image.mean()),
+        calls_per_case=asked / units["case_id"].nunique(),
+        noes=int((answers.loc[verified, "value"] < 0.5).sum()),
+    )
 
 
 def coverage(scores: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
