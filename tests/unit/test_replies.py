@@ -270,6 +270,7 @@ def test_strings_keep_their_content_through_repairs() -> None:
         ('<think>{"score": 1}</think>{"score": 4}', 4),
         ("<think>a <think>Score: 1</think> Score: 2</think>Score: 4", 4),
         ("Score: 1, maybe</think>Score: 4", 4),  # the template had opened it
+        ("Score: 1<think>or 2</think> or 3</think>Score: 4", 4),
         ("<think>Score: 5 because", "unclosed_reasoning"),
         ("Score: 4 <think>or Score: 5", "unclosed_reasoning"),
         ("<think>Score: 5</think>", "empty"),

@@ -43,7 +43,7 @@ UNITS = (
     unit("hat", "text_only"),
     unit("Marking", "image_only", about={"aspect": "marking"}),
     unit("style", "text_and_image", "global_attribute"),
-    unit("place", "text_only", "setting"),
+    unit('place "A"', "text_only", "setting"),
 )
 
 
@@ -127,7 +127,8 @@ def test_the_form_asked_for_is_the_form_that_is_read(name: str, sample: Judged) 
             jsonschema.validate(dict(list(answer.items())[1:]), request.schema)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**answer, request.asks[0].name: 11}, request.schema)
-        assert all(f'"{key}": <' in texts(request) or key == "reason" for key in answer)
+        for key in answer:
+            assert f"{json.dumps(key)}: " in texts(request)
         assert all(a.text in texts(request) for a in request.asks)
         reading = read(request, Reply(json.dumps(answer)))
         assert reading.status is Status.OK
@@ -346,7 +347,7 @@ def test_what_changes_a_request_changes_its_key(
     red, *others = one_pixel.getpixel((5, 5))  # type: ignore[misc]
     one_pixel.putpixel((5, 5), (red ^ 1, *others))
     params = its.params.model_dump(mode="json")
-    one_letter = json.loads(json.dumps(params).replace("picture ", "pictvre "))
+    one_letter = json.loads(json.dumps(params).replace(" the ", " thy "))
     budget = (
         {"max_tokens": params["max_tokens"] + 1}
         if "max_tokens" in params

@@ -6,6 +6,7 @@ Shared by rubrics and decompositions. Nothing is shown that the caller does not 
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,7 +116,7 @@ def form(asks: Sequence[Ask], explain: bool) -> tuple[str, dict[str, Any]]:
             low, high = ask.scale
             values = f"whole number, {low} to {high}"
             schema = {"type": "integer", "enum": list(range(low, high + 1))}
-        shown.append(f'"{ask.name}": <{values}>')
+        shown.append(f"{json.dumps(ask.name, ensure_ascii=False)}: <{values}>")
         properties[ask.name] = schema
     if explain:
         shown.append('"reason": "<one or two sentences>"')
