@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from subjectbench.cards import RubricCard
 from subjectbench.config import Strict
 from subjectbench.judges.base import Request
-from subjectbench.judges.prompts import PicturePolicy as PicturePolicy
 from subjectbench.units import Unit
 
 if TYPE_CHECKING:
