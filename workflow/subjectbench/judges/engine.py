@@ -530,8 +530,7 @@ class _Remote(Generic[R]):
     async def solve(self, cases: list[_Case[R]]) -> _Trouble | None:
         """Send until every case has an outcome, or sending has no point."""
         queue = iter(cases)
-        # Twice as many as may send at once: some are saving or waiting meanwhile.
-        workers = min(2 * self.limits.concurrency, len(cases))
+        workers = min(self.limits.concurrency, len(cases))
         try:
             await asyncio.gather(*(self._work(queue) for _ in range(workers)))
         finally:
@@ -567,7 +566,6 @@ class _Remote(Generic[R]):
                 return sent
             failed = result
             if result.kind == "account":
-                self._gave_up(result.message, "mend the account, the key or the judge's card")
                 return None
             if result.retry_after and result.retry_after > LONGEST_WAIT:
                 self._gave_up(
@@ -605,7 +603,6 @@ class _Remote(Generic[R]):
 
     async def _send(self, case: _Case[R]) -> tuple[Reply | SendError, R | None] | None:
         """Send once and keep what comes; None if nothing may be sent any more."""
-        engine = self.engine
         result: Reply | SendError | None = None
         await self.flow.enter()
         try:
@@ -614,14 +611,21 @@ class _Remote(Generic[R]):
             started = time.perf_counter()
             try:
                 async with asyncio.timeout(self.limits.timeout):
-                    result = await engine.backend.send(case.current)
+                    result = await self.engine.backend.send(case.current)
             except TimeoutError:
                 result = SendError("retry", f"no reply within {self.limits.timeout:g} s")
             except SendError as error:
                 result = error
+            if isinstance(result, SendError) and result.kind == "account":
+                self._gave_up(result.message, "mend the account, the key or the judge's card")
             seconds = time.perf_counter() - started
-        finally:
+            return result, await self._keep(case, result, seconds)
+        finally:  # only what is kept is no longer in flight: that much a killed process loses
             self.flow.leave(result)
+
+    async def _keep(self, case: _Case[R], result: Reply | SendError, seconds: float) -> R | None:
+        """Commit a result and return its reading."""
+        engine = self.engine
         reading, attempt, broken = engine._read(case, result, self.read)
         more = self._spent(case.current, result)
         engine._cost += more.cost
@@ -631,7 +635,7 @@ class _Remote(Generic[R]):
         )
         if broken:
             raise broken
-        return result, reading
+        return reading
 
     def _spent(self, request: Request, result: Reply | SendError) -> Spent:
         """Count what a result took; where the server does not say, a guess."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import email.utils
+import logging
 import math
 import os
 import re
@@ -109,6 +110,8 @@ class OpenAI(Backend):
         from openai import AsyncOpenAI
 
         self.check()
+        for name in ("openai", "httpx2", "httpcore2"):  # at DEBUG they show headers
+            logging.getLogger(name).setLevel(logging.WARNING)
         # The engine says for how long and how often to try.
         return AsyncOpenAI(
             api_key=self._key(), base_url=self.params.base_url, timeout=None, max_retries=0
