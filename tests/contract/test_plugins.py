@@ -84,7 +84,8 @@ def test_the_identity_names_the_plugins_own_code(kind: str, name: str) -> None:
     if not required <= set(card.params):
         pytest.skip(f"the study must set {sorted(required - set(card.params))}")
     stage = {"benchmark": "prepare", "generator": "generate", "encoder": "embed"}
-    stage |= {"metric": "score", "raters": "rate"}
+    stage |= {"metric": "score", "raters": "rate", "judge": "judge", "rubric": "judge"}
+    stage |= {"decomposition": "decompose"}
     asked = Asked.of(kind, Use(card=name), name)
     code = asked.components(stage[kind])["code"]
     assert f"subjectbench.{cards.room(kind)}.{card.plugin}" in code

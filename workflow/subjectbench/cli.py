@@ -122,6 +122,41 @@ def _explain(args: argparse.Namespace) -> None:
         print("nothing would run: every artifact of this study is there")
 
 
+def _judging(args: argparse.Namespace) -> None:
+    """Say how many requests the judges of a study would get, and what they would cost."""
+    from subjectbench.stages import forecast
+
+    found = forecast.of_plan(_plan(args))
+    if found.empty:
+        print("nobody would be asked: every answer of this study is there")
+        return
+    print(found.to_string(index=False, float_format=lambda cost: f"{cost:.2f}"))
+    sent = found[found["server"]]
+    cost = ", ".join(
+        f"{c:.2f} {name}" for name, c in sent.groupby("currency")["cost"].sum().items()
+    )
+    print(f"to servers: {sent['to_send'].sum()} requests, at most {cost or 'nothing'}")
+    print("'assumed': pictures or units are not made yet, so requests are counted on blank ones")
+
+
+def _transcripts(args: argparse.Namespace) -> None:
+    """Export the replies that judges gave, or take in those of an export."""
+    from subjectbench.judges.transcripts import Transcripts
+    from subjectbench.stages.judge import transcripts_file
+
+    with Transcripts(transcripts_file(Path(_read_config(args.config).results))) as store:
+        if args.action == "export":
+            print(f"{args.file}: {store.export(None, args.file)} replies")
+        else:
+            taken = store.load(args.file)
+            print(f"{args.file}: {taken.added} replies taken in, {taken.known} known already")
+            if taken.differing:
+                print(
+                    f"{len(taken.differing)} requests were answered otherwise before; "
+                    f"the earlier answers stay: {', '.join(taken.differing[:3])}"
+                )
+
+
 def _verify(args: argparse.Namespace) -> None:
     """Re-hash every artifact of a study and compare with the manifests."""
     plan = _plan(args)
@@ -151,11 +186,11 @@ def _check_benchmark(args: argparse.Namespace) -> None:
     benchmark.check()
     cases = benchmark.cases()
     print(f"{card.title}: {cases['subject_id'].nunique()} subjects, {len(cases)} cases")
-    for column in ("domain", "kind", "difficulty", "scenario"):
-        counts = cases.groupby(column, sort=True)[
-            "case_id" if column == "scenario" else "subject_id"
-        ]
-        print(f"  {column}: " + ", ".join(f"{k} {n}" for k, n in counts.nunique().items()))
+    for column in ("domain", "kind", "difficulty", "scenario", "paradigm"):
+        of_cases = column in ("scenario", "paradigm")
+        counts = cases.groupby(column, sort=True)["case_id" if of_cases else "subject_id"]
+        if len(counts):
+            print(f"  {column}: " + ", ".join(f"{k} {n}" for k, n in counts.nunique().items()))
     pairs = cases[["domain", "category"]].dropna().drop_duplicates()
     print(f"  categories (domain x category): {len(pairs)}")
     anomalies = list(benchmark.anomalies()) if hasattr(benchmark, "anomalies") else []
@@ -220,6 +255,11 @@ def _parser() -> argparse.ArgumentParser:
 
     with_config(verb("check", _check))
     with_config(verb("explain", _explain))
+    with_config(verb("judging", _judging))
+    sub = verb("transcripts", _transcripts)
+    sub.add_argument("action", choices=("export", "import"))
+    sub.add_argument("file", type=Path, help="Parquet file of the export")
+    with_config(sub)
     with_config(verb("verify", _verify))
     sub = verb("check-benchmark", _check_benchmark)
     sub.add_argument("card", help="benchmark card, e.g. dsh_bench")

@@ -38,7 +38,7 @@ def run(context: Context) -> None:
     """Write answers.parquet (a row per picture and question) and transcripts.parquet."""
     plugin, card, params = context.plugin("rubric")
     rubric: Rubric = plugin(params, card, cards.ROOT)
-    samples = _Samples(context, rubric)
+    samples = Samples(context, rubric)
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
         with open_transcripts(context) as store:
@@ -79,7 +79,7 @@ def open_engine(context: Context, store: Transcripts) -> Engine:
     )
 
 
-class _Samples:
+class Samples:
     """Pictures of one model and shard, as a rubric sees them."""
 
     def __init__(self, context: Context, rubric: Rubric) -> None:
@@ -125,7 +125,7 @@ Rows = tuple[list[dict[str, Any]], list[str]]
 """Rows of answers, and the keys of the requests behind them."""
 
 
-def _imported(rubric: Rubric, samples: _Samples) -> Rows:
+def _imported(rubric: Rubric, samples: Samples) -> Rows:
     rows = []
     for batch in samples.batches(len(samples.frame) or 1):
         for sample in batch:
@@ -136,7 +136,7 @@ def _imported(rubric: Rubric, samples: _Samples) -> Rows:
     return rows, []
 
 
-def _asked(rubric: Rubric, samples: _Samples, engine: Engine, context: Context) -> Rows:
+def _asked(rubric: Rubric, samples: Samples, engine: Engine, context: Context) -> Rows:
     rows: list[dict[str, Any]] = []
     keys: list[str] = []
     for batch in samples.batches(context.run.batch_size):
