@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks": LIGHT | {"records", "images", "miniworld", "units"},
     "generators": LIGHT | {"records", "images", "miniworld", "checkpoint", "batches"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
-    "judges": LIGHT | {"records", "hashing", "checkpoint", "batches", "encoders", "progress"},
+    "judges": LIGHT
+    | {"records", "hashing", "checkpoint", "batches", "encoders", "progress", "units"},
     "rubrics": LIGHT | {"records", "judges", "units", "benchmarks"},
     "decompositions": LIGHT | {"records", "judges", "units"},
     "raters": LIGHT | {"records", "benchmarks"},

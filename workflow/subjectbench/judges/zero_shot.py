@@ -1,0 +1,412 @@
+"""An offline judge: a CLIP encoder that compares pictures with phrases of declared vocabularies.
+
+It reads neither questions nor instructions. From the values of a request it takes what the prompt
+asks for, and from its pictures what they show:
+
+* **What a picture shows of an aspect** is the softmax of its scaled cosines with one text per value
+  (Radford et al. 2021, section 3.1). Where the prompt names a value, the texts are the prompt with
+  that value replaced by each other one, so that everything else is equal; otherwise the value is
+  put before the subject in the prompt, or into a caption where the judge does not see the prompt.
+* **Is it as asked?** The share of the values named, turned into a probability for even odds
+  beforehand: with as many values as a vocabulary has, even a sure reading seldom exceeds a half.
+* **Is it the same?** With shares p and q of n values, ``n * sum(p * q)`` is how much likelier the
+  two readings are if both pictures show one value than if they show independent ones; again with
+  even odds beforehand. Readings that say nothing give 0.5.
+* **How alike?** The cosine of both pictures, after what the prompt says beyond the bare subject has
+  been taken from the generated one's embedding (text minus text), on a declared line.
+
+Marks on a scale are means of these: preservation of the declared aspects that the prompt leaves
+alone and of the likeness; following of the values that the prompt names and of the prompt against
+the bare subject; alignment is the geometric mean of both; naturalness and artifacts are the
+contrast of declared captions. What cannot be told gets no answer.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from subjectbench.cards import JudgeCard
+from subjectbench.config import Strict
+from subjectbench.errors import InputError
+from subjectbench.judges.base import Ask, Backend, Picture, Reply, Request
+from subjectbench.units import normalised
+from subjectbench.vocabulary import Status
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from subjectbench.encoders.base import Encoder
+
+_PLACE = re.compile(r"\{(\w+)\}")
+_ARTICLE = re.compile(r"\b([Aa])n? (?=([A-Za-z]))")
+
+Line = tuple[float, float]
+
+
+def _check(template: str, must: str, may: str = "") -> None:
+    places = set(_PLACE.findall(template))
+    if not {must} <= places <= {must, may}:
+        beside = f", and beside it only {{{may}}}" if may else " alone"
+        raise ValueError(f"'{template}' must hold {{{must}}}{beside}")
+
+
+class Vocabulary(Strict):
+    """The values of one aspect, and how they are said."""
+
+    values: list[str] = Field(
+        min_length=2, description="Phrases that exclude each other; an empty one: nothing is said"
+    )
+    caption: str = Field(description="About a picture, with {value}, e.g. 'a {value} {subject}'")
+    inside: str = Field(
+        default="",
+        description="What {subject} becomes in a prompt that names no value, with {value}; "
+        "empty: the caption is used",
+    )
+
+    @model_validator(mode="after")
+    def _texts_differ(self) -> Vocabulary:
+        if len({normalised(v) for v in self.values}) < len(self.values):
+            raise ValueError("values: one appears twice")
+        _check(self.caption, "value", "subject")
+        if self.inside:
+            _check(self.inside, "value", "subject")
+        return self
+
+
+class Contrast(Strict):
+    """Captions, with {subject}, of good pictures and of bad ones."""
+
+    good: list[str] = Field(min_length=1)
+    bad: list[str] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _places(self) -> Contrast:
+        for caption in self.good + self.bad:
+            _check(caption, "subject")
+        return self
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """A value, 0 to 1, that follows from a look at pictures, and the texts that it takes."""
+
+    texts: tuple[str, ...]
+    value: Callable[[_Look], float]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Unit vectors of a request's pictures by role, and of texts."""
+
+    scale: float
+    pictures: Mapping[str, np.ndarray]
+    texts: Mapping[str, np.ndarray]
+
+    def shares(self, role: str, texts: Sequence[str]) -> np.ndarray:
+        """Softmax of the scaled cosines of one picture with texts."""
+        import numpy as np
+
+        logits = self.scale * (np.stack([self.texts[t] for t in texts]) @ self.pictures[role])
+        powers = np.exp(logits - logits.max())
+        return np.asarray(powers / powers.sum())
+
+
+class ZeroShot(Backend):
+    """CLIP over attribute vocabularies; see the module's text. Yes/no answers are graded."""
+
+    uses_torch = True
+
+    class Params(Strict):
+        """What the judge knows of the world."""
+
+        scale: float = Field(gt=0, description="Factor of cosines; the model's own logit scale")
+        bare: str = Field(description="Caption that says the {subject} alone")
+        vocabularies: dict[str, Vocabulary] = Field(description="Values by aspect")
+        aliases: dict[str, str] = Field(
+            default_factory=dict, description="Other names of aspects, e.g. color: colour"
+        )
+        preserved: list[str] = Field(description="Aspects that make a subject what it is")
+        alike: Line = Field(
+            strict=False,
+            description="Cosines of two pictures that count as 0 and as 1; what the prompt says "
+            "beyond the subject is taken out",
+        )
+        alike_unprompted: Line = Field(
+            strict=False, description="The same where the judge does not see the prompt"
+        )
+        contrasts: dict[Literal["naturalness", "artifacts"], Contrast] = Field(
+            default_factory=dict, description="Captions of good and bad pictures by dimension"
+        )
+
+        @model_validator(mode="after")
+        def _names_agree(self) -> ZeroShot.Params:
+            _check(self.bare, "subject")
+            for name in [*self.aliases.values(), *self.preserved]:
+                if name not in self.vocabularies:
+                    raise ValueError(f"no vocabulary named '{name}'")
+            for name in [*self.aliases, *self.vocabularies]:
+                if name != normalised(name):
+                    raise ValueError(f"write '{normalised(name)}' for '{name}'")
+            for low, high in (self.alike, self.alike_unprompted):
+                if low >= high:
+                    raise ValueError("the cosine that counts as 0 must be the lower one")
+            return self
+
+    def __init__(
+        self, params: Any, card: JudgeCard, device: str = "cpu", encoder: Encoder | None = None
+    ) -> None:
+        super().__init__(params, card, device, encoder)
+        if encoder is None or not encoder.embeds_text:
+            raise InputError(
+                f"judge '{card.title}': encoder",
+                "the judge needs an encoder of pictures and texts",
+                "name a CLIP card",
+            )
+        self.embed = encoder
+        self._texts: dict[str, np.ndarray] = {}
+
+    def complete(self, requests: Sequence[Request]) -> list[Reply]:
+        """Answer requests by JSON, ask to number; what cannot be told is left out.
+
+        Raises:
+            InputError: a request asks for another form, such as a decomposition.
+        """
+        pictures = self._embed_pictures(requests)
+        plans = [self._plan(request, pictures) for request in requests]
+        self._embed_texts([t for plan in plans for e in plan.values() for t in e.texts])
+        return [
+            self._reply(request, plan, pictures)
+            for request, plan in zip(requests, plans, strict=True)
+        ]
+
+    # --- pictures and texts to vectors ---
+
+    def _embed_pictures(self, requests: Sequence[Request]) -> dict[str, np.ndarray]:
+        """Unit vectors by sha256; pictures that have none are not there."""
+        from PIL import Image
+
+        found: dict[str, Picture] = {p.sha256: p for r in requests for p in r.pictures()}
+        opened = [Image.open(io.BytesIO(p.data)).convert("RGB") for p in found.values()]
+        vectors = self.embed.vectors(opened)
+        return {
+            name: _unit(vector.values)
+            for name, vector in zip(found, vectors, strict=True)
+            if vector.status is Status.OK and vector.values is not None
+        }
+
+    def _embed_texts(self, texts: Sequence[str]) -> None:
+        new = sorted({*texts} - self._texts.keys())
+        if new:
+            self._texts |= zip(new, map(_unit, self.embed.texts(new)), strict=True)
+
+    # --- what a request asks for ---
+
+    def _plan(self, request: Request, pictures: Mapping[str, np.ndarray]) -> dict[str, _Evidence]:
+        if not request.asks:
+            raise InputError(
+                f"judge '{self.card.title}'",
+                "answers questions about pictures and writes nothing",
+                "use prepared units, or a judge that reads and writes",
+            )
+        seen = {p.role for p in request.pictures() if p.sha256 in pictures}
+        case = _Case(self.params, seen, request.values)
+        plan = {ask.name: case.evidence(ask) for ask in request.asks}
+        return {name: evidence for name, evidence in plan.items() if evidence}
+
+    def _reply(
+        self,
+        request: Request,
+        plan: Mapping[str, _Evidence],
+        pictures: Mapping[str, np.ndarray],
+    ) -> Reply:
+        shown = {p.role: pictures[p.sha256] for p in request.pictures() if p.sha256 in pictures}
+        look = _Look(self.params.scale, shown, self._texts)
+        scales = {ask.name: ask.scale for ask in request.asks}
+        answers = {name: _mark(e.value(look), scales[name]) for name, e in plan.items()}
+        return Reply(json.dumps(answers), model=self.card.encoder or "", graded=True)
+
+
+class _Case:
+    """The pictures and values of one request, and what can be told from them."""
+
+    def __init__(self, params: Any, seen: set[str], values: Mapping[str, Any]) -> None:
+        self.params, self.seen = params, seen
+        self.prompt, self.subject = values.get("prompt") or "", values.get("subject") or "subject"
+        self.bare = self._say(params.bare)
+        self.subject_at = _spans(self.subject, self.prompt)
+        self.named = self._find_named()
+
+    def evidence(self, ask: Ask) -> _Evidence | None:
+        """Return what answers a question, or None."""
+        if "generated" not in self.seen:
+            return None
+        if "dimension" in ask.about:
+            return self._dimension(ask.about["dimension"])
+        return self._unit(normalised(str(ask.about.get("name", ""))), ask.about.get("relevance"))
+
+    def _unit(self, name: str, relevance: str | None) -> _Evidence | None:
+        aspect = self.params.aliases.get(name, name)
+        if relevance != "image_only" and aspect in self.named:
+            return self._as_asked(aspect)
+        if relevance == "text_only":
+            return None
+        return self._same(aspect) if aspect in self.params.vocabularies else self._alike()
+
+    def _dimension(self, name: str) -> _Evidence | None:
+        if name == "preservation":
+            kept = [a for a in self.params.preserved if a not in self.named]
+            return _mean([*map(self._same, kept), self._alike()])
+        if name == "following":
+            return _mean([*map(self._as_asked, self.named), self._beyond_bare()])
+        if name == "alignment":
+            both = [self._dimension("preservation"), self._dimension("following")]
+            return _combined(both, lambda p, f: math.sqrt(p * f))
+        contrast = self.params.contrasts.get(name)
+        if contrast is None:
+            return None
+        good, bad = ([self._say(c) for c in cs] for cs in (contrast.good, contrast.bad))
+        return self._chosen([*good, *bad], set(range(len(good))))
+
+    # --- kinds of evidence ---
+
+    def _chosen(self, texts: Sequence[str], right: set[int]) -> _Evidence:
+        """Whether the generated picture shows one of the right texts."""
+
+        def value(look: _Look) -> float:
+            shares = look.shares("generated", texts)
+            share = float(sum(shares[i] for i in sorted(right)))
+            yes, no = share * (len(texts) - len(right)), (1 - share) * len(right)
+            return yes / (yes + no)
+
+        return _Evidence(tuple(texts), value)
+
+    def _as_asked(self, aspect: str) -> _Evidence:
+        values = self.params.vocabularies[aspect].values
+        named = {values.index(value) for value, _ in self.named[aspect]}
+        return self._chosen(self._framed(aspect), named)
+
+    def _beyond_bare(self) -> _Evidence | None:
+        """Whether the generated picture shows the prompt rather than the bare subject."""
+        return self._chosen([self.prompt, self.bare], {0}) if self.prompt else None
+
+    def _same(self, aspect: str) -> _Evidence | None:
+        """Whether both pictures show the same value."""
+        if "reference" not in self.seen:
+            return None
+        plain, framed = self._captions(aspect), self._framed(aspect)
+
+        def value(look: _Look) -> float:
+            shares = look.shares("reference", plain) * look.shares("generated", framed)
+            likelier = float(len(plain) * shares.sum())
+            return likelier / (likelier + 1)
+
+        return _Evidence((*plain, *framed), value)
+
+    def _alike(self) -> _Evidence | None:
+        """How near both pictures are."""
+        if "reference" not in self.seen:
+            return None
+        prompt = self.prompt or self.bare
+        low, high = self.params.alike if self.prompt else self.params.alike_unprompted
+
+        def value(look: _Look) -> float:
+            asked = look.texts[prompt] - look.texts[self.bare]
+            generated = _unit(look.pictures["generated"] - asked)
+            cosine = float(generated @ look.pictures["reference"])
+            return min(max((cosine - low) / (high - low), 0.0), 1.0)
+
+        return _Evidence((prompt, self.bare), value)
+
+    # --- texts ---
+
+    def _say(self, template: str, value: str = "") -> str:
+        return _tidy(template.replace("{subject}", self.subject).replace("{value}", value))
+
+    def _captions(self, aspect: str) -> list[str]:
+        vocabulary = self.params.vocabularies[aspect]
+        return [self._say(vocabulary.caption, value) for value in vocabulary.values]
+
+    def _framed(self, aspect: str) -> list[str]:
+        """One text per value that says it within the prompt, as far as there is one."""
+        vocabulary = self.params.vocabularies[aspect]
+        if aspect in self.named:
+            (start, end), inside = self.named[aspect][0][1], "{value}"
+        elif vocabulary.inside and self.subject_at:
+            (start, end), inside = self.subject_at[0], vocabulary.inside
+        else:
+            return self._captions(aspect)
+        before, after = self.prompt[:start], self.prompt[end:]
+        return [_tidy(before + self._say(inside, v) + after) for v in vocabulary.values]
+
+    def _find_named(self) -> dict[str, list[tuple[str, tuple[int, int]]]]:
+        """Values that the prompt names, with their place, by aspect.
+
+        Longer phrases first: "with white wings" asks for no colour. The subject's own words ask
+        for nothing.
+        """
+        taken = list(self.subject_at)
+        found: dict[str, list[tuple[str, tuple[int, int]]]] = {}
+        phrases = [
+            (value, aspect)
+            for aspect, vocabulary in self.params.vocabularies.items()
+            for value in vocabulary.values
+            if value
+        ]
+        for value, aspect in sorted(phrases, key=lambda phrase: -len(phrase[0])):
+            for start, end in _spans(value, self.prompt):
+                if all(end <= s or e <= start for s, e in taken):
+                    taken.append((start, end))
+                    found.setdefault(aspect, []).append((value, (start, end)))
+        return found
+
+
+def _spans(phrase: str, text: str) -> list[tuple[int, int]]:
+    pattern = rf"(?<!\w){re.escape(phrase)}(?!\w)"
+    return [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
+
+
+def _tidy(text: str) -> str:
+    """Single spaces, and "a" or "an" as the next letter wants it."""
+    text = " ".join(text.split())
+    return _ARTICLE.sub(lambda m: m[1] + ("n " if m[2] in "aeiouAEIOU" else " "), text)
+
+
+def _combined(
+    parts: Sequence[_Evidence | None], function: Callable[..., float]
+) -> _Evidence | None:
+    """A function of parts that must all be there."""
+    there = [p for p in parts if p]
+    if not there or len(there) < len(parts):
+        return None
+    texts = tuple(t for p in there for t in p.texts)
+    return _Evidence(texts, lambda look: function(*(p.value(look) for p in there)))
+
+
+def _mean(parts: Sequence[_Evidence | None]) -> _Evidence | None:
+    return _combined(parts, lambda *values: math.fsum(values) / len(values))
+
+
+def _mark(value: float, scale: tuple[int, int] | None) -> float:
+    """A probability as it is, or a whole mark on a scale."""
+    if scale is None:
+        return round(value, 6)
+    low, high = scale
+    return low + math.floor((high - low) * value + 0.5)
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    wide = vector.astype(np.float64)
+    return np.asarray(wide / np.linalg.norm(wide))
+
+
+PLUGIN = ZeroShot
