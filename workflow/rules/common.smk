@@ -13,13 +13,15 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import report as in_report
 
 from subjectbench.config import load_study
-from subjectbench.plan import has_gpu, make_plan
+from subjectbench.plan import check_judges, has_gpu, make_plan
 
 
 def plan_study():
     """Check the config and everything it names, before any work starts."""
     try:
-        return make_plan(load_study(config, "config"))
+        plan = make_plan(load_study(config, "config"))
+        check_judges(plan)
+        return plan
     except InputError as error:
         raise WorkflowError(f"\n\n{error}\n") from None
 

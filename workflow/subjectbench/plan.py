@@ -10,7 +10,7 @@ from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
 from subjectbench.config import MetricUse, Study, Use, locations
 from subjectbench.errors import InputError
-from subjectbench.store import Artifact, Plan, identity
+from subjectbench.store import Artifact, Plan, Store, identity
 
 TABLE_FORMATS = ("csv", "md", "tex")
 FIGURE_FORMATS = ("svg", "png")
@@ -542,6 +542,24 @@ class Planner:
                 job,
             )
         )
+
+
+def check_judges(plan: Plan) -> None:
+    """Find what stands in the way of those judges that would be asked: no key, no archive.
+
+    A study whose answers are all there needs neither.
+
+    Raises:
+        InputError: naming the field and the mend.
+    """
+    store = Store(Path(plan.results))
+    seen = []
+    for artifact in [*plan.of_kind("decompose"), *plan.of_kind("judge")]:
+        judge = artifact.job.get("judge")
+        if judge and judge["use"] not in seen and not store.has(artifact):
+            seen.append(judge["use"])
+            asked = Asked.of("judge", Use.model_validate(judge["use"]), "config: judge")
+            asked.plugin(asked.params, asked.card).check()
 
 
 def has_gpu() -> bool:
