@@ -276,6 +276,23 @@ def test_paired_difference_shares_the_draws() -> None:
     assert none.value is None and none.reason == "constant_input"
 
 
+def test_mean_difference_and_its_p() -> None:
+    assert bootstrap.two_sided(np.array([-1.0, 1, 1, 1])) == pytest.approx(2 * 2 / 5)
+    assert bootstrap.two_sided(np.array([1.0] * 99)) == pytest.approx(2 / 100)
+    assert bootstrap.two_sided(np.zeros(9)) == 1.0
+    rng = np.random.default_rng(4)
+    subjects = np.repeat([f"s{i}" for i in range(30)], 4)
+    values = np.repeat(rng.normal(0.3, 1, 30), 4)
+    resample = Resample.of(subjects, 4000, 0)
+    found = bootstrap.mean_difference(values, subjects, resample)
+    # Whole subjects are drawn: the p is that of 30 subjects, not of 120 values.
+    t = stats.ttest_1samp(values[::4], 0).pvalue
+    assert found.p_value == pytest.approx(t, abs=0.04) and found.n == 120
+    assert found.p_value > 5 * stats.ttest_1samp(values, 0).pvalue
+    assert found.value == pytest.approx(values.mean())
+    assert bootstrap.mean_difference([], [], resample).reason == "too_few"
+
+
 def test_bootstrap_is_fast() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=1200), rng.integers(0, 5, 1200)

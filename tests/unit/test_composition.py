@@ -116,7 +116,7 @@ def test_requests_against_the_reference() -> None:
     bound = composition.requests(
         units(), generators=4, replicates=2, calls_per_image=1, calls_per_case=0
     ).set_index("step")
-    assert math.isnan(bound.loc["explanation", "reference"])
+    assert pd.isna(bound.loc["explanation", "reference"])
     assert bound.loc["total", "reference"] == 41 and bound.loc["total", "here"] == 24
     assert "not counted" in bound.loc["total", "note"]
     with pytest.raises(InputError, match="0 replicates"):

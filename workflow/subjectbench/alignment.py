@@ -265,18 +265,20 @@ def as_printed(table: pd.DataFrame) -> pd.DataFrame:
         table: from ``by_paradigm``.
 
     Returns:
-        Columns ``metric, source``; per paradigm ``<p>_mean, <p>_ci_low, <p>_ci_high, <p>_n,
-        <p>_coverage`` (of Spearman's rho), which ``writing.compact`` folds.
+        Columns ``metric, source`` (and ``metric_title``, if there is one); per paradigm
+        ``<p>_mean, <p>_ci_low, <p>_ci_high, <p>_n, <p>_coverage`` (of Spearman's rho), which
+        ``writing.compact`` folds.
     """
     parts = {"mean": "spearman", "ci_low": "spearman_ci_low", "ci_high": "spearman_ci_high"}
     parts |= {"n": "n", "coverage": "coverage"}
     rows = []
-    for (metric, source), mine in table.groupby(["metric", "source"], sort=False):
-        row: dict[str, Any] = {"metric": metric, "source": source}
+    names = [c for c in ("metric", "metric_title", "source") if c in table.columns]
+    for ids, mine in table.groupby(names, sort=False):
+        row: dict[str, Any] = dict(zip(names, ids, strict=True))
         for level in mine.to_dict("records"):
             row |= {f"{level['paradigm']}_{name}": level[c] for name, c in parts.items()}
         rows.append(row)
-    return frame_of(rows, text=("metric", "source"))
+    return frame_of(rows, text=names)
 
 
 def differences(

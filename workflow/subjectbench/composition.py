@@ -161,11 +161,11 @@ def requests(
     here, there = sum(s[1] for s in steps), sum(s[2] or 0 for s in steps)
     rows = []
     for step, ours, theirs in [*steps, ("total", here, there)]:
-        row: dict[str, Any] = {"step": step, "here": ours, "reference": theirs}
+        row: dict[str, Any] = {"step": step, "here": round(ours), "reference": theirs}
         for name, per in (("case", cases), ("image", images)):
             row[f"here_per_{name}"] = ours / per
             row[f"reference_per_{name}"] = None if theirs is None else theirs / per
         uncounted = noes is None and step in ("explanation", "total")
         row["note"] = "the reference's explanations are not counted" if uncounted else ""
         rows.append(row)
-    return frame_of(rows, text=("step", "note"))
+    return frame_of(rows, text=("step", "note"), whole=("here", "reference"))

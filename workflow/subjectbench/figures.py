@@ -6,8 +6,9 @@ the order of the table, levels in the order of ``records``.
 
 from __future__ import annotations
 
+import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from subjectbench.records import DIMENSIONS
-from subjectbench.tables import POOLED, pareto
+from subjectbench.cells import POOLED, TOTAL, UNLABELLED
+from subjectbench.records import DIMENSIONS, LEVELS, PARADIGMS, RELEVANCES, Status
+from subjectbench.tables import pareto
+from subjectbench.vocabulary import TIERS
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -223,3 +226,350 @@ def gallery(
             length = len(word) if length + len(word) > 16 else length + len(word) + 1
         axis.set_title(f"{scenario}\n{text.strip()}", fontsize=6)
     return figure
+
+
+# ------------------------------------------------------------------------------- UFO
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def composition(table: pd.DataFrame) -> Figure:
+    """Cases by category and editing paradigm, with the share that conflicts (UFO, Figure 2).
+
+    Args:
+        table: from ``composition.by_category``.
+    """
+    rows = table.iloc[::-1].reset_index(drop=True)
+    rows = rows[rows["category"] != TOTAL].reset_index(drop=True)
+    total = table[table["category"] == TOTAL].iloc[0]
+    kinds = [p for p in (*PARADIGMS, UNLABELLED) if p in table.columns and total[p]]
+    looks = style(kinds)
+    figure, axis = plt.subplots(figsize=(WIDTH, 1.3 + 0.3 * len(rows)), layout="constrained")
+    left = pd.Series(0, index=rows.index)
+    for kind in kinds:
+        tier = f" (tier {TIERS[kind]})" if kind in TIERS else ""
+        axis.barh(
+            rows["category"],
+            rows[kind],
+            left=left,
+            color=looks[kind]["color"],
+            alpha=0.65,  # so that the numbers can be read
+            edgecolor="white",
+            label=_words(kind) + tier,
+        )
+        for y, (start, n) in enumerate(zip(left, rows[kind], strict=True)):
+            if n > 0.04 * rows["cases"].max():  # a number that fits into its bar
+                axis.text(start + n / 2, y, f"{n}", ha="center", va="center", fontsize=6.5)
+        left = left + rows[kind]
+    for y, (n, share) in enumerate(zip(rows["cases"], rows["conflicting"], strict=True)):
+        if not pd.isna(share):
+            axis.text(n, y, f" {share:.0%} conflicting", va="center", fontsize=6.5)
+    axis.margins(x=0.16)
+    axis.grid(visible=False)
+    axis.locator_params(axis="x", integer=True)
+    axis.set_xlabel("cases")
+    share = total["conflicting"]
+    title = f"{total['cases']} cases of {total['references']} references"
+    axis.set_title(title if pd.isna(share) else f"{title}, {share:.2%} conflicting")
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def units_by_category(table: pd.DataFrame, counts: pd.DataFrame) -> Figure:
+    """Atomic units per case: by modality class, by level, and how they spread (UFO, Figure 4).
+
+    Args:
+        table: from ``composition.units_by_category``.
+        counts: from ``composition.unit_counts``.
+    """
+    rows = table[table["category"] != TOTAL].iloc[::-1].reset_index(drop=True)
+    figure, axes = plt.subplots(
+        1, 3, figsize=(WIDTH, 1.6 + 0.3 * len(rows)), layout="constrained", width_ratios=[1, 1, 1.3]
+    )
+    for axis, kinds, name in (
+        (axes[0], RELEVANCES, "modality class"),
+        (axes[1], LEVELS, "level"),
+    ):
+        looks, left = style(kinds), pd.Series(0.0, index=rows.index)
+        for kind in kinds:
+            axis.barh(
+                rows["category"],
+                rows[kind],
+                left=left,
+                color=looks[kind]["color"],
+                edgecolor="white",
+                label=_words(kind),
+            )
+            left = left + rows[kind].fillna(0)
+        axis.set_title(f"by {name}")
+        axis.set_xlabel("mean units per case")
+        axis.grid(visible=False)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
+    axes[1].set_yticklabels([])
+    categories = list(dict.fromkeys(counts["category"]))
+    looks = style(categories)
+    for name in categories:
+        mine = counts[counts["category"] == name].sort_values("units")
+        axes[2].plot(
+            mine["units"], mine["cases"], linewidth=1, markersize=4, label=name, **looks[name]
+        )
+    axes[2].set_title("spread")
+    axes[2].set_xlabel("units of a case")
+    axes[2].set_ylabel("cases")
+    axes[2].set_ylim(bottom=0)
+    axes[2].locator_params(axis="x", integer=True)
+    axes[2].legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False, ncols=2)
+    return figure
+
+
+def alignment(table: pd.DataFrame, ceiling: pd.DataFrame | None = None) -> Figure:
+    """Per-case Spearman of each metric, a panel per paradigm, with intervals (UFO, Table 2).
+
+    Args:
+        table: from ``alignment.by_paradigm``, with ``metric_title``.
+        ceiling: from ``alignment.rank_agreement``: each rater against the others, a dashed line.
+    """
+    levels = list(dict.fromkeys(table["paradigm"]))
+    metrics = list(dict.fromkeys(table["metric_title"]))[::-1]
+    sources = list(dict.fromkeys(table["source"]))
+    looks = style(sources)
+    figure, axes = plt.subplots(
+        1,
+        len(levels),
+        figsize=(WIDTH, 1.3 + 0.3 * len(metrics)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, level in zip(axes[0], levels, strict=True):
+        mine = table[table["paradigm"] == level]
+        for i, source in enumerate(sources):
+            rows = mine[mine["source"] == source].set_index("metric_title").reindex(metrics)
+            offset = (i - (len(sources) - 1) / 2) * 0.22
+            _dots(axis, rows, "spearman", offset, label=source, **looks[source])
+        if ceiling is not None:
+            best = ceiling.loc[ceiling["paradigm"] == level, "ceiling"]
+            if best.notna().any():
+                axis.axvline(
+                    best.iloc[0],
+                    color="0.3",
+                    linestyle="--",
+                    linewidth=1,
+                    label="a rater with the others",
+                )
+        axis.axvline(0, color="0.5", linewidth=0.8)
+        axis.set_yticks(range(len(metrics)), metrics)
+        axis.set_title(_words(level))
+    figure.supxlabel("Spearman ρ per case, mean over cases", fontsize=8)
+    handles, labels = axes[0][-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def _dots(axis: Any, rows: pd.DataFrame, column: str, offset: float = 0.0, **look: Any) -> None:
+    """One dot per row with its interval, if it has one, from bottom to top."""
+    ends = [rows[column] - rows[f"{column}_ci_low"], rows[f"{column}_ci_high"] - rows[column]]
+    axis.errorbar(
+        rows[column],
+        [y + offset for y in range(len(rows))],
+        xerr=[end.clip(lower=0) for end in ends],  # a mean may lie a rounding outside its draws
+        linestyle="none",
+        markersize=4.5,
+        elinewidth=0.9,
+        **look,
+    )
+
+
+def ablation(table: pd.DataFrame) -> Figure:
+    """A metric without each of its parts, and the paired difference to the whole (UFO, Table 3).
+
+    Args:
+        table: from ``alignment.ablation``.
+    """
+    settings = list(dict.fromkeys(table["setting"]))[::-1]
+    sources = list(dict.fromkeys(table["source"]))
+    looks = style(sources)
+    figure, axes = plt.subplots(
+        1, 2, figsize=(WIDTH, 1.3 + 0.3 * len(settings)), sharey=True, layout="constrained"
+    )
+    panels = {"spearman": "Spearman ρ per case", "difference": "difference to the full metric"}
+    for axis, (column, name) in zip(axes, panels.items(), strict=True):
+        for i, source in enumerate(sources):
+            rows = table[table["source"] == source].set_index("setting").reindex(settings)
+            offset = (i - (len(sources) - 1) / 2) * 0.22
+            _dots(axis, rows, column, offset, label=source, **looks[source])
+        axis.axvline(0, color="0.5", linewidth=0.8)
+        axis.set_xlabel(name)
+    axes[0].set_yticks(range(len(settings)), settings)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(sources), frameon=False)
+    return figure
+
+
+UNITS_SHOWN = 8
+"""Units per case in the figure of disagreements; the table has all."""
+
+_RELEVANCE = {"image_only": "image", "text_only": "text", "text_and_image": "both"}
+_YES, _NO = "#0173b2", "#d55e00"  # blue and vermilion of the colour-blind palette
+
+
+def disagreements(
+    chosen: pd.DataFrame,
+    units: pd.DataFrame,
+    pictures: Mapping[tuple[str, str], Image.Image],
+    references: Mapping[str, Image.Image],
+    prompts: Mapping[str, str],
+    titles: Mapping[str, str],
+) -> Figure:
+    """Cases where two metrics disagree, picture by picture, with what decided (UFO, Figure 6).
+
+    Args:
+        chosen: from ``alignment.disagreements``; at least one case.
+        units: from ``alignment.deciding_units``.
+        pictures: by ``(sample_id, generator)``; where one is missing, its place says so.
+        references: by ``case_id``.
+        prompts: by ``case_id``.
+        titles: of metrics.
+    """
+    blocks = [
+        _Block(rows, units[units["sample_id"] == sample], prompts, titles)
+        for sample, rows in chosen.groupby("sample_id", sort=False)
+    ]
+    side = (WIDTH - _Block.LEFT) / max(len(block.rows) for block in blocks)
+    side = min(side, 1.1)
+    height = sum(block.height(side) for block in blocks)
+    figure = plt.figure(figsize=(WIDTH, height))
+    top = height
+    for block in blocks:
+        block.draw(figure, top, height, side, pictures, references)
+        top -= block.height(side)
+    return figure
+
+
+class _Block:
+    """One case of the figure: its prompt, a row of pictures, and lines of text below each."""
+
+    LEFT = 1.9
+    """Inches for the reference and the names of lines."""
+    LINE = 0.14
+    """Inches of a line of text."""
+
+    def __init__(
+        self,
+        rows: pd.DataFrame,
+        units: pd.DataFrame,
+        prompts: Mapping[str, str],
+        titles: Mapping[str, str],
+    ) -> None:
+        self.rows = rows
+        first = rows.iloc[0]
+        ours, theirs = titles[first["metric"]], titles[first["baseline"]]
+        source = first["source"]
+        self.head = textwrap.wrap(f"“{prompts[first['case_id']]}”", 118)
+        agreed = {ours: first["rho_metric"], theirs: first["rho_baseline"]}
+        said = ", ".join(f"{m} {_number(rho, 2)}" for m, rho in agreed.items())
+        self.head.append(
+            f"{_words(first['paradigm'])}; ρ of {ours} and {theirs} {_number(first['rho'], 2)}; "
+            f"with {source}: {said}"
+        )
+        self.lines: list[tuple[str, list[tuple[str, str]]]] = []
+        for name, value, rank in (
+            (ours, "value", "rank"),
+            (theirs, "baseline_value", "baseline_rank"),
+            (source, "target", "target_rank"),
+        ):
+            both = zip(rows[value], rows[rank], strict=True)
+            cells = [(f"{_number(v, 2)} ({r:g})", "black") for v, r in both]
+            self.lines.append((f"{name} (rank)", cells))
+        self._add_units(units)
+
+    def _add_units(self, units: pd.DataFrame) -> None:
+        names = units.drop_duplicates("unit")
+        decided = names[names["decided"]].sort_values("weight", ascending=False, kind="stable")
+        for unit in decided.head(UNITS_SHOWN).itertuples():
+            mine = units[units["unit"] == unit.unit].set_index("generator")
+            cells = [
+                _mark(mine.loc[g]) if g in mine.index else ("–", "0.4")
+                for g in self.rows["generator"]
+            ]
+            kind = _RELEVANCE.get(str(unit.relevance), "")
+            self.lines.append((f"{unit.name} ({kind}, {unit.weight:g})", cells))
+        more, same = max(0, len(decided) - UNITS_SHOWN), len(names) - len(decided)
+        notes = [f"differ too: {more} more"] if more else []
+        notes += [f"same for all: {same} more"] if same else []
+        self.foot = "; ".join(notes)
+
+    def height(self, side: float) -> float:
+        """Inches of the whole block."""
+        lines = len(self.head) + 2 + len(self.lines) + bool(self.foot)
+        return side + self.LINE * (lines + 1.5)
+
+    def draw(
+        self,
+        figure: Figure,
+        top: float,
+        height: float,
+        side: float,
+        pictures: Mapping[tuple[str, str], Image.Image],
+        references: Mapping[str, Image.Image],
+    ) -> None:
+        """Draw from ``top`` inches downwards on a figure of ``height`` inches."""
+
+        def text(x: float, y: float, words: str, **look: Any) -> None:
+            figure.text(x / WIDTH, y / height, words, **{"fontsize": 6.5, "va": "center", **look})
+
+        def picture(x: float, y: float, image: Image.Image | None) -> None:
+            axis = figure.add_axes(
+                (x / WIDTH, y / height, 0.96 * side / WIDTH, 0.96 * side / height)
+            )
+            axis.set_axis_off()
+            if image is None:
+                axis.text(0.5, 0.5, "no picture", ha="center", va="center", fontsize=6)
+            else:
+                axis.imshow(image, interpolation="nearest")
+
+        y = top - self.LINE
+        for line in self.head:
+            text(0, y, line, fontsize=7)
+            y -= self.LINE
+        middle = [self.LEFT + side * (i + 0.48) for i in range(len(self.rows))]
+        small = {"ha": "center", "fontsize": min(6.5, 12 * side)}  # many models: narrow columns
+        y -= self.LINE
+        text(self.LEFT - 0.58 * side, y, "reference", **small)
+        for x, title in zip(middle, self.rows["title"], strict=True):
+            lines = textwrap.wrap(title, max(12, int(side * 20)), max_lines=2, placeholder="…")
+            text(x, y - self.LINE / 3, "\n".join(lines), **small | {"va": "bottom"})
+        y -= self.LINE / 2 + side
+        picture(self.LEFT - 1.06 * side, y, references.get(self.rows["case_id"].iloc[0]))
+        for x, row in zip(middle, self.rows.itertuples(), strict=True):
+            picture(x - 0.48 * side, y, pictures.get((str(row.sample_id), str(row.generator))))
+        y -= self.LINE * 0.7
+        for i, (name, cells) in enumerate(self.lines):
+            if i == 3:  # a rule between what the metrics and raters say, and the units
+                ends = [(self.LEFT - 1.06 * side) / WIDTH, (self.LEFT + side * len(middle)) / WIDTH]
+                at = [(y + self.LINE / 2) / height] * 2
+                figure.add_artist(plt.Line2D(ends, at, color="0.7", linewidth=0.6))
+            text(self.LEFT - 0.1, y, textwrap.shorten(name, 36, placeholder="…"), ha="right")
+            for x, (words, colour) in zip(middle, cells, strict=True):
+                text(x, y, words, color=colour, **small)
+            y -= self.LINE
+        if self.foot:
+            text(self.LEFT - 0.1, y, self.foot, ha="right", color="0.4")
+
+
+def _number(value: float, decimals: int) -> str:
+    return "–" if pd.isna(value) else f"{value:.{decimals}f}"
+
+
+def _mark(unit: pd.Series) -> tuple[str, str]:
+    """What one unit said about one picture: yes, no, a number, or why nothing."""
+    if pd.isna(unit["value"]):
+        return _words(str(unit["status"])), "0.4"
+    value = float(unit["value"])
+    failed = "" if unit["status"] == Status.OK else f" {_words(str(unit['status']))}"
+    if value in (0.0, 1.0):
+        return ("✓" if value else "✗") + failed, _YES if value else _NO
+    return f"{value:.2f}{failed}", _YES if value >= 0.5 else _NO
