@@ -1,4 +1,4 @@
-"""Judging through the real Snakefile, with a real server on loopback: what is asked, and how often."""
+"""Judging through the real Snakefile and a real server on loopback: what is asked, how often."""
 
 from __future__ import annotations
 

@@ -235,6 +235,13 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
+def remark(text: str) -> Figure:
+    """A sentence in the place of a figure that has nothing to show."""
+    figure = plt.figure(figsize=(WIDTH, 0.6))
+    figure.text(0.5, 0.5, text, ha="center", va="center")
+    return figure
+
+
 def composition(table: pd.DataFrame) -> Figure:
     """Cases by category and editing paradigm, with the share that conflicts (UFO, Figure 2).
 

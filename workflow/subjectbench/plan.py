@@ -426,6 +426,26 @@ class Planner:
             )
         )
 
+    def _told(self) -> dict[str, Any]:
+        """Return the study as its report shows it: without where data lies."""
+
+        def told(kind: str, use: Use) -> dict[str, Any]:
+            plugin = cards.plugin(kind, cards.load(kind, use.card), use.card)
+            places = locations(plugin.Params)
+            out = use.model_dump(mode="json")
+            out["params"] = {n: v for n, v in out["params"].items() if n not in places}
+            parts = ((part, getattr(use, part, None)) for part in cards.KINDS)
+            return out | {part: told(part, other) for part, other in parts if other}
+
+        study = self.study
+        out = study.model_dump(mode="json", exclude={"run", "results"})
+        for kind in ("benchmark", "raters", "judge", "decomposition"):
+            use = getattr(study, kind)
+            out[kind] = told(kind, use) if use else None
+        out["generators"] = [told("generator", use) for use in study.generators]
+        out["metrics"] = [told("metric", use) for use in study.metrics]
+        return out
+
     def _tables(self, upstream: dict[str, str]) -> Artifact:
         study = self.study
         names = []
@@ -489,15 +509,15 @@ class Planner:
         assert self.study.alignment
         names = ["models_by_paradigm"]
         if self.raters:
-            names += ["alignment", "alignment_by_paradigm"]
+            names += ["alignment"]
             names += ["alignment_differences"] if self.study.alignment.baselines else []
             names += ["ablation"] if self.study.alignment.ablations else []
             names += ["rank_agreement"]
             names += ["disagreements"] if self.study.alignment.baselines else []
         names.append("composition")
         if units:
-            names += ["deciding_units"] if "disagreements" in names else []
-            names += ["units_by_category", "unit_counts", "judge_requests"]
+            names += ["disagreement_units"] if "disagreements" in names else []
+            names += ["units_by_category", "unit_counts", "requests"]
         return names
 
     def _report(
@@ -507,13 +527,19 @@ class Planner:
         figures = [n for n in ("by_difficulty", "by_scenario", "agreement") if n in names]
         if self.study.dimensions:
             figures.append("preservation_following")
+        if self.study.alignment:
+            of_tables = ("composition", "units_by_category", "alignment", "ablation")
+            figures += [n for n in of_tables if n in names]
+            # Shows pictures, and of each the units that decided.
+            shown = {"disagreements", "disagreement_units"} <= set(names)
+            figures += ["disagreements"] if shown and self.benchmark.plugin.pictures else []
         if self.benchmark.plugin.pictures:
             figures.append("gallery")
         job = {
             **tables.job,
             "figures": figures,
             "title": self.study.title or self.study.study,
-            "study": self.study.model_dump(mode="json", exclude={"run", "results"}),
+            "study": self._told(),
         }
         captions = sorted((ROOT / "workflow" / "report").glob("*.rst"))
         upstream = {"tables": tables.key}

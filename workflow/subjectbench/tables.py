@@ -47,11 +47,6 @@ from subjectbench.statistics import agreement as raters
 from subjectbench.statistics import bootstrap, correlation
 from subjectbench.statistics import leaderboard as headline
 from subjectbench.statistics.pareto import pareto_front
-from subjectbench.writing import DASH as DASH
-from subjectbench.writing import FORMATS as FORMATS
-from subjectbench.writing import HEADERS as HEADERS
-from subjectbench.writing import compact as compact
-from subjectbench.writing import write as write
 
 CLIP = 0.999999
 """Declared clip of the Fisher mean; shown in the table."""

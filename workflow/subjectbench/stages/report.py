@@ -12,7 +12,7 @@ import matplotlib
 import pandas as pd
 import yaml
 
-from subjectbench import figures, images, records, tables
+from subjectbench import alignment, figures, images, records, writing
 from subjectbench.cards import ROOT
 from subjectbench.records import Status
 from subjectbench.stages.base import Context
@@ -32,7 +32,7 @@ def run(context: Context) -> None:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
         for name in job["tables"]:
-            for ending in tables.FORMATS:
+            for ending in writing.FORMATS:
                 shutil.copyfile(source / f"{name}.{ending}", folder / "tables" / f"{name}.{ending}")
         frames = {
             n: pd.read_csv(source / f"{n}.csv", keep_default_na=False, na_values=[""])
@@ -60,7 +60,36 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
         titles = {d: metrics[m] for d, m in job["dimensions"].items()}
         names = list(titles_of(job["generators"]).values())
         return figures.preservation_following(frames["leaderboard"], titles, names)
+    if name == "composition":
+        return figures.composition(frames["composition"])
+    if name == "units_by_category":
+        return figures.units_by_category(frames["units_by_category"], frames["unit_counts"])
+    if name == "alignment":
+        return figures.alignment(frames["alignment"], frames["rank_agreement"])
+    if name == "ablation":
+        return figures.ablation(frames["ablation"])
+    if name == "disagreements":
+        return _disagreements(context, frames["disagreements"], frames["disagreement_units"])
     return _gallery(context)
+
+
+def _disagreements(context: Context, chosen: pd.DataFrame, units: pd.DataFrame) -> Any:
+    if chosen.empty:
+        return figures.remark("No case has two metrics that rank its models at all.")
+    prepared = Prepared(context.upstream("benchmark"))
+    cases = prepared.cases.set_index("case_id")
+    pictures: dict[tuple[str, str], Any] = {}
+    for generator, rows in chosen.groupby("generator"):
+        found = _pictures(_shards(context, str(generator)), list(rows["sample_id"]))
+        keys = [(sample, str(generator)) for sample in rows["sample_id"]]
+        pictures |= {key: picture for key, picture in zip(keys, found, strict=True) if picture}
+    references = {}
+    for case_id, subject_id in chosen[["case_id", "subject_id"]].drop_duplicates().values:
+        if (picture := prepared.picture(subject_id)) is not None:
+            references[case_id] = picture
+    prompts = cases.loc[chosen["case_id"].unique(), "prompt"].to_dict()
+    titles = titles_of(context.artifact.job["metrics"])
+    return figures.disagreements(chosen, units, pictures, references, prompts, titles)
 
 
 def _gallery(context: Context) -> Any:
@@ -77,11 +106,15 @@ def _gallery(context: Context) -> Any:
     kinds = ["paradigm" if pd.isna(c["scenario"]) else "scenario" for c in chosen]
     columns = [(str(c[kind]), str(c["prompt"])) for kind, c in zip(kinds, chosen, strict=True)]
     rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
-    folders = context.roles("samples")
     for generator, title in titles.items():
-        shards = [f for r, f in folders.items() if r.rpartition("/")[0] == generator]
-        rows.append((title, _pictures(shards, [f"{c['case_id']}-s0" for c in chosen])))
+        wanted = [f"{c['case_id']}-s0" for c in chosen]
+        rows.append((title, _pictures(_shards(context, generator), wanted)))
     return figures.gallery(columns, rows)
+
+
+def _shards(context: Context, generator: str) -> list[Path]:
+    """Folders of one model's samples."""
+    return [f for r, f in context.roles("samples").items() if r.rpartition("/")[0] == generator]
 
 
 def _pictures(shards: list[Path], sample_ids: list[str]) -> list[Any]:
@@ -160,18 +193,20 @@ def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
         text.append(f'<img src="figures/{name}.svg" alt="{html.escape(title)}">')
         files += [f"figures/{name}.{ending}" for ending in ("svg", "png")]
     if frame is not None:
-        shown = _table(tables.compact(_readable(name, frame)))
+        shown = _table(writing.compact(_readable(name, frame)))
         # Long tables stay out of the way until asked for.
         folded = len(frame) > 30
         text.append(f"<details><summary>{len(frame)} rows</summary>" if folded else "")
         text.append(f'<div class="wide">{shown}</div>' + ("</details>" if folded else ""))
-        files += [f"tables/{name}.{ending}" for ending in tables.FORMATS]
+        files += [f"tables/{name}.{ending}" for ending in writing.FORMATS]
     links = ", ".join(f'<a href="{f}">{f}</a>' for f in files)
     return "\n".join([*text, f'<p class="files">{links}</p>'])
 
 
 def _readable(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns that a page shows; the files have all."""
+    """The form and the columns that a page shows; the files have all."""
+    if name == "alignment":
+        frame = alignment.as_printed(frame)
     dropped = ["generator", "metric"] if "title" in frame.columns else ["metric"]
     if name == "agreement":
         dropped += ["fisher_clip", "kendall_tau_b_fisher", "spearman_fisher"]
@@ -181,7 +216,7 @@ def _readable(name: str, frame: pd.DataFrame) -> pd.DataFrame:
 def _table(frame: pd.DataFrame) -> str:
     kinds = ["" if pd.api.types.is_numeric_dtype(frame[c]) else ' class="text"' for c in frame]
     head = "".join(
-        f"<th{kind}>{html.escape(tables.HEADERS.get(c, str(c).replace('_', ' ')))}</th>"
+        f"<th{kind}>{html.escape(writing.HEADERS.get(c, str(c).replace('_', ' ')))}</th>"
         for c, kind in zip(frame.columns, kinds, strict=True)
     )
     body = "".join(
@@ -197,5 +232,5 @@ def _table(frame: pd.DataFrame) -> str:
 
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and pd.isna(value)):
-        return tables.DASH
+        return writing.DASH
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from subjectbench import alignment, composition, records, tables
+from subjectbench import alignment, composition, records, tables, writing
 from subjectbench.cells import TOTAL
 from subjectbench.records import DIMENSIONS, Status
 from subjectbench.stages.base import Context, count, details
@@ -21,7 +21,6 @@ AGAINST_RATERS = (
     "rater_agreement",
     "rank_agreement",
     "alignment",
-    "alignment_by_paradigm",
     "alignment_differences",
     "ablation",
     "disagreements",
@@ -40,10 +39,11 @@ def run(context: Context) -> None:
         titles = titles_of(job["metrics"])
         for name in job["tables"]:
             frame = made[name]
-            if "metric" in frame.columns:
-                place = list(frame.columns).index("metric") + 1
-                frame.insert(place, "metric_title", frame["metric"].map(titles))
-            tables.write(
+            for column in ("metric", "baseline"):
+                if column in frame.columns:
+                    place = list(frame.columns).index(column) + 1
+                    frame.insert(place, f"{column}_title", frame[column].map(titles))
+            writing.write(
                 frame,
                 folder / name,
                 caption(name, job),
@@ -73,16 +73,15 @@ def caption(name: str, job: dict[str, Any]) -> str:
         "coverage": "Samples by metric, model and status",
         "models_by_paradigm": "Models by editing paradigm (UFO, Table 1)",
         "alignment": "Agreement of metrics with raters' rankings, case by case (UFO, Table 2)",
-        "alignment_by_paradigm": "Agreement with raters' rankings, with all counts",
         "alignment_differences": "Differences between metrics in agreement with raters' rankings",
         "ablation": "Agreement with raters' rankings without one part (UFO, Table 3)",
         "rank_agreement": "Agreement among raters on rankings",
         "disagreements": "Cases that two metrics rank most differently (UFO, Figure 6)",
-        "deciding_units": "What the units said of those cases",
+        "disagreement_units": "What the units said of those cases",
         "composition": "Cases by category and paradigm (UFO, Figure 2)",
         "units_by_category": "Atomic units per case by category (UFO, Figure 4)",
         "unit_counts": "Cases by number of units (UFO, Figure 4)",
-        "judge_requests": "Requests to the judge, here and by UFO's own code",
+        "requests": "Requests to the judge, here and by UFO's own code",
         "beside_raters": "Metrics beside single raters: Spearman's rho per model and its means. "
         "'As in reference' is the tanh of the plain mean, which forgets the arctanh and is too low",
     }
@@ -215,8 +214,7 @@ def _alignment(
         common["dimension"] = asked["dimension"]
         ablated = asked["ablations"]
         shown = list(dict.fromkeys([*baselines, metric]))
-        out["alignment_by_paradigm"] = alignment.by_paradigm(scores, targets, shown, **common)
-        out["alignment"] = alignment.as_printed(out["alignment_by_paradigm"])
+        out["alignment"] = alignment.by_paradigm(scores, targets, shown, **common)
         if ablated:
             out["ablation"] = alignment.ablation(scores, targets, metric, ablated, **common)
         out["rank_agreement"] = alignment.rank_agreement(
@@ -236,12 +234,12 @@ def _alignment(
                 dimension=asked["dimension"],
                 generators=common["generators"],
             )
-            out["deciding_units"] = alignment.deciding_units(scores, out["disagreements"])
+            out["disagreement_units"] = alignment.deciding_units(scores, out["disagreements"])
     if "units" in context.artifact.upstream:
         units = records.read_table("units", context.upstream("units") / "units.parquet")
         out["units_by_category"] = composition.units_by_category(units, cases)
         out["unit_counts"] = composition.unit_counts(units, cases)
-        out["judge_requests"] = _requests(context, units)
+        out["requests"] = _requests(context, units)
     return out
 
 
