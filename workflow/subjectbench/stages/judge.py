@@ -55,8 +55,19 @@ def run(context: Context) -> None:
 
 
 def open_transcripts(context: Context) -> Transcripts:
-    """Open the transcript store of the results folder."""
-    return Transcripts(transcripts_file(context.store.results))
+    """Open the transcript store of the results folder.
+
+    A new one takes in the transcripts of every artifact that is there: after a fresh clone and
+    restored artifacts, a changed parser must not buy the same replies again.
+    """
+    path = transcripts_file(context.store.results)
+    new = not path.is_file()
+    store = Transcripts(path)
+    if new:
+        for kind in ("decompose", "judge"):
+            for archive in (context.store.results / "store" / kind).rglob("transcripts.parquet"):
+                store.load(archive)
+    return store
 
 
 def open_engine(context: Context, store: Transcripts) -> Engine:
