@@ -130,6 +130,94 @@ def vit_checkpoint_with_pooler(tmp_path_factory: pytest.TempPathFactory) -> Path
     return _save_vit(tmp_path_factory.mktemp("vit_pooler"), pooler=True)
 
 
+@pytest.fixture(scope="session")
+def qwen_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen2.5-VL with random weights, one token per byte, and "yes" and "no" as tokens."""
+    import torch
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    folder = tmp_path_factory.mktemp("qwen")
+    tokenizer = _save_qwen_tokenizer(folder)
+    token = tokenizer.convert_tokens_to_ids
+    torch.manual_seed(9)
+    ends = {"eos_token_id": token("<|im_end|>"), "pad_token_id": token("<|endoftext|>")}
+    model = Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(
+            text_config={
+                **ends,
+                "vocab_size": len(tokenizer),
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+                "max_position_embeddings": 4096,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e6,
+                    "mrope_section": [2, 3, 3],
+                },
+            },
+            vision_config={
+                "depth": 2,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_heads": 2,
+                "out_hidden_size": 32,
+                "window_size": 56,
+                "fullatt_block_indexes": [1],
+            },
+            image_token_id=token("<|image_pad|>"),
+            video_token_id=token("<|video_pad|>"),
+            vision_start_token_id=token("<|vision_start|>"),
+            vision_end_token_id=token("<|vision_end|>"),
+        )
+    )
+    for value in model.parameters():
+        if value.ndim > 1:
+            torch.nn.init.normal_(value, std=0.3)
+    said = model.lm_head.weight.data  # it says no control words but the end's
+    said[[t for t in tokenizer.all_special_ids if t != ends["eos_token_id"]]] = 0
+    model.generation_config.update(**ends)
+    model.save_pretrained(folder)
+    Qwen2VLImageProcessorPil().save_pretrained(folder)
+    return folder
+
+
+def _save_qwen_tokenizer(folder: Path) -> Any:
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Tokenizer
+
+    words = {"yes": ["y", "e", "s"], "no": ["n", "o"]}
+    words |= {w.title(): [w[0].upper(), *letters[1:]] for w, letters in words.items()}
+    words |= {w.upper(): list(w.upper()) for w in ("yes", "no")}
+    merges = []
+    for word, letters in words.items():
+        merges += [("".join(letters[:i]), letters[i]) for i in range(1, len(letters))]
+        merges.append(("\u0120", word))  # the letter that stands for a space
+    tokens = dict.fromkeys([*sorted(ByteLevel.alphabet()), *("".join(m) for m in merges)])
+    names = ("endoftext", "im_start", "im_end", "vision_start", "vision_end")
+    tokenizer = Qwen2Tokenizer(
+        vocab={t: i for i, t in enumerate(tokens)},
+        merges=list(dict.fromkeys(merges)),
+        unk_token=None,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens=[f"<|{n}|>" for n in (*names, "image_pad", "video_pad")],
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+        "{% if p.type == 'text' %}{{ p.text }}"
+        "{% else %}<|vision_start|><|image_pad|><|vision_end|>{% endif %}"
+        "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
 @pytest.fixture
 def own_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -86,15 +86,17 @@ def load(
     weights: Weights | Path,
     device: str,
     ignore: tuple[str, ...] = (),
+    dtype: str = "float32",
     **options: Any,
 ) -> Any:
-    """Load a transformers model in float32 and evaluation mode.
+    """Load a transformers model in evaluation mode.
 
     Args:
         model_class: e.g. ``transformers.CLIPModel``.
         weights: of the card, or the folder itself.
         device: torch device.
         ignore: beginnings of tensor names in the file that this class is known not to use.
+        dtype: name of a torch type.
         options: for the class's constructor.
 
     Raises:
@@ -109,7 +111,7 @@ def load(
         model, info = model_class.from_pretrained(
             path,
             output_loading_info=True,
-            dtype=torch.float32,
+            dtype=getattr(torch, dtype),
             ignore_mismatched_sizes=True,
             **options,
         )
