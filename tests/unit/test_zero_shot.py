@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -372,3 +373,21 @@ def test_the_card_knows_every_word_of_the_miniworld() -> None:
     }.items():
         assert values[name] == set(table.values())
     assert values["colour"] == set(COLOURS)
+
+
+def test_the_card_for_real_pictures_runs_on_any_clip(clip_checkpoint: Path, picture: Any) -> None:
+    from subjectbench.encoders.clip import PLUGIN as Clip
+
+    weights = cards.Weights(path=str(clip_checkpoint))
+    card = cards.EncoderCard(title="Tiny", plugin="clip", about="x", weights=weights)
+    clip = Clip(Clip.Params(hidden_act="quick_gelu"), card, "cpu")
+    name = "zero_shot_clip_b32"
+    params = cards.params("judge", Use(card=name), name)
+    judge = ZeroShot(params, cards.load("judge", name), "cpu", clip)
+    values = {"prompt": "An oil painting of a red dog on a beach", "subject": "dog"}
+    told = [unit(n, "text_only") for n in ("color", "art style", "location", "number of legs")]
+    kept = [unit(n, "image_only") for n in ("material", "pattern", "ear shape")]
+    marks = [mark(d) for d in ("preservation", "following", "naturalness", "artifacts")]
+    shown = {"reference": picture(1), "generated": picture(2)}
+    found = answers(judge, request([*told, *kept, *marks], values, **shown))
+    assert set(found) == {a.name for a in [*told[:3], *kept, *marks]}
