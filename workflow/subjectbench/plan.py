@@ -585,7 +585,9 @@ def check_judges(plan: Plan) -> None:
         if judge and judge["use"] not in seen and not store.has(artifact):
             seen.append(judge["use"])
             asked = Asked.of("judge", Use.model_validate(judge["use"]), "config: judge")
-            asked.plugin(asked.params, asked.card).check()
+            # One with an encoder asks nobody else, and cannot be built without loading it.
+            if not asked.card.encoder:
+                asked.plugin(asked.params, asked.card).check()
 
 
 def has_gpu() -> bool:
