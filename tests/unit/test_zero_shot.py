@@ -28,6 +28,7 @@ from subjectbench.miniworld.subjects import COLOURS, Subject, make_subjects
 from subjectbench.vocabulary import Status
 
 CARD = "mini_zero_shot"
+MUG = {"subject": "mug"}
 
 
 def encoder(name: str = "mini_clip") -> Encoder:
@@ -113,38 +114,56 @@ def test_a_value_that_the_prompt_names(judge: Any, mini_clip: Encoder, picture: 
     assert answers(judge, asked) == {"part/Color": pytest.approx(odds / (1 + odds), abs=1e-6)}
 
 
-def test_the_same_value_in_both_pictures(judge: Any, mini_clip: Encoder, picture: Any) -> None:
+def test_the_same_value_in_both_pictures(mini_clip: Encoder, picture: Any) -> None:
+    judge = build(mini_clip, phrases=0)  # says nothing of scenes
     first, second = picture(1, (64, 64)), picture(2, (64, 64))
-    textures = ["plain", "striped", "dotted", "checked", "zigzag"]
-    plain = [f"a photo of a {t} mug" for t in textures]
-    prompted = {"prompt": "a picture of a mug in space", "subject": "mug"}
-    framed = [f"a picture of a {t} mug in space" for t in textures]
-    for values, texts in ((prompted, framed), ({"subject": "mug"}, plain)):
-        asked = request([unit("pattern", "image_only")], values, reference=first, generated=second)
-        p = softmax(26.3 * cosines(mini_clip, first, plain))
-        q = softmax(26.3 * cosines(mini_clip, second, texts))
-        likelier = 5 * (p * q).sum()
-        assert answers(judge, asked)["part/pattern"] == pytest.approx(
-            likelier / (likelier + 1), abs=1e-6
-        )
+    texts = [f"a photo of a {t} mug" for t in ("plain", "striped", "dotted", "checked", "zigzag")]
+    asked = request([unit("pattern", "image_only")], MUG, reference=first, generated=second)
+    p = softmax(26.3 * cosines(mini_clip, first, texts))
+    q = softmax(26.3 * cosines(mini_clip, second, texts))
+    likelier = 5 * (p * q).sum()
+    assert answers(judge, asked)["part/pattern"] == pytest.approx(
+        likelier / (likelier + 1), abs=1e-6
+    )
 
 
-def test_likeness_without_what_the_prompt_says(mini_clip: Encoder, picture: Any) -> None:
-    judge = build(mini_clip, alike=[-1.0, 1.0], alike_unprompted=[-2.0, 2.0])
-    first, second = picture(1, (64, 64)), picture(2, (64, 64))
-    prompt, bare = "a mug in the snow", "a photo of a mug"
-    vectors = np.concatenate(
-        [mini_clip.images([first, second]), mini_clip.texts([prompt, bare])]
-    ).astype(float)
-    a, b, p, t = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    rest = b - (p - t)
-    values = {"prompt": prompt, "subject": "mug"}
-    ask = [unit("face", "image_only")]
-    seen = answers(judge, request(ask, values, reference=first, generated=second))
-    cosine = a @ rest / np.linalg.norm(rest)
-    assert seen["part/face"] == pytest.approx((cosine + 1) / 2, abs=1e-6)
-    blind = request(ask, {"subject": "mug"}, reference=first, generated=second)
-    assert answers(judge, blind)["part/face"] == pytest.approx((a @ b + 2) / 4, abs=1e-6)
+def test_captions_of_its_own(mini_clip: Encoder) -> None:
+    """The best phrase of all aspects first, then the best beside it, as long as it is sure."""
+    judge = build(mini_clip, alike=[-1.0, 1.0])
+    scene = scenes.Scene(background="snow", occluder="fence")
+    photos = [draw(SUBJECT, s, 64) for s in (PLAIN, scene)]
+    noun = SUBJECT.noun
+    captions = []
+    for photo in photos:
+        aspects, template = set(judge.params.scene), f"a photo of a {noun}"
+        for _ in range(2):
+            options = []
+            for aspect in aspects:
+                for value in judge.params.vocabularies[aspect].values:
+                    if value and aspect == "style":
+                        options.append((template.replace("a photo of", value), aspect))
+                    elif value and aspect == "background":  # stands last in a caption
+                        options.append((f"{template} {value}", aspect))
+                    elif value:
+                        options.append((template.replace(noun, f"{noun} {value}"), aspect))
+            texts = [template, *(text for text, _ in options)]
+            near = cosines(mini_clip, photo, texts)
+            best = 1 + int(near[1:].argmax())
+            if softmax(26.3 * near[[0, best]])[1] <= 0.9:
+                break
+            template, aspect = options[best - 1]
+            aspects.remove(aspect)
+        captions.append(template)
+    assert captions == [f"a photo of a {noun}", f"a photo of a {noun} behind a fence in the snow"]
+    texts = [*captions, f"a photo of a {noun}"]
+    vectors = np.concatenate([mini_clip.images(photos), mini_clip.texts(texts)]).astype(float)
+    a, b, first, second, bare = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    a, b = a - (first - bare), b - (second - bare)
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    shown = {"reference": photos[0], "generated": photos[1]}
+    for values in ({"subject": noun}, {"subject": noun, "prompt": f"a {noun} in space"}):
+        asked = request([unit("face", "image_only")], values, **shown)
+        assert answers(judge, asked)["part/face"] == pytest.approx((cosine + 1) / 2, abs=1e-6)
 
 
 def test_marks_are_means_of_the_answers(judge: Any, reference: Image.Image) -> None:
@@ -253,8 +272,7 @@ def test_each_picture_and_text_is_embedded_once(
         )
     judge = build(mini_clip)
     values = {"prompt": "a mug in space", "subject": "mug"}
-    shown = {"reference": reference, "generated": reference}
-    asked = [request([unit("background", "text_only")], values, **shown)] * 3
+    asked = [request([unit("background", "text_only")], values, generated=reference)] * 3
     judge.complete(asked)
     judge.complete(asked)
     assert seen == {"images": [1, 1], "texts": [11]}
@@ -339,16 +357,19 @@ def test_an_encoder_without_texts_is_refused() -> None:
     [
         ({"preserved": ["smell"]}, "no vocabulary named 'smell'"),
         ({"aliases": {"Tint": "colour"}}, "write 'tint'"),
+        ({"scene": []}, "scene"),
+        ({"scene": ["weather"]}, "no vocabulary named 'weather'"),
         ({"alike": (0.5, 0.5)}, "must be the lower one"),
         ({"bare": "a photo"}, "must hold"),
-        ({"contrasts": {"naturalness": {"good": ["a {value}"], "bad": ["b"]}}}, "must hold"),
         ({"contrasts": {"beauty": {"good": ["a"], "bad": ["b"]}}}, "contrasts"),
         (
-            {"vocabularies": {"colour": {"caption": "a {value}", "values": ["red", "Red"]}}},
+            {"vocabularies": {"colour": {"inside": "{value}", "values": ["red", "Red"]}}},
             "appears twice",
         ),
+        ({"vocabularies": {"colour": {"inside": "red", "values": ["red", "blue"]}}}, "must hold"),
+        ({"vocabularies": {"colour": {"values": ["red", "blue"]}}}, "'inside' and 'caption'"),
         (
-            {"vocabularies": {"colour": {"caption": "a mug", "values": ["red", "blue"]}}},
+            {"vocabularies": {"colour": {"caption": "{value}", "values": ["red", "blue"]}}},
             "must hold",
         ),
     ],

@@ -4,16 +4,16 @@ It reads neither questions nor instructions. From the values of a request it tak
 asks for, and from its pictures what they show:
 
 * **What a picture shows of an aspect** is the softmax of its scaled cosines with one text per value
-  (Radford et al. 2021, section 3.1). Where the prompt names a value, the texts are the prompt with
-  that value replaced by each other one, so that everything else is equal; otherwise the value is
-  put before the subject in the prompt, or into a caption where the judge does not see the prompt.
-* **Is it as asked?** The share of the values named, turned into a probability for even odds
-  beforehand: with as many values as a vocabulary has, even a sure reading seldom exceeds a half.
+  (Radford et al. 2021, section 3.1). All else in the texts is equal, and should be right: it is the
+  prompt where the prompt names a value, and otherwise the judge's own caption of the picture, to
+  which it adds the phrase of the scene that fits best as long as it is sure of one.
+* **Is it as asked?** The share of the values that the prompt names, turned into a probability for
+  even odds beforehand: among many values even the right one seldom has half of all.
 * **Is it the same?** With shares p and q of n values, ``n * sum(p * q)`` is how much likelier the
   two readings are if both pictures show one value than if they show independent ones; again with
   even odds beforehand. Readings that say nothing give 0.5.
-* **How alike?** The cosine of both pictures, after what the prompt says beyond the bare subject has
-  been taken from the generated one's embedding (text minus text), on a declared line.
+* **How alike?** The cosine of both pictures on a declared line, after what their own captions say
+  beyond the bare subject has been taken out of each (text minus text).
 
 Marks on a scale are means of these: preservation of the declared aspects that the prompt leaves
 alone and of the likeness; following of the values that the prompt names and of the prompt against
@@ -27,7 +27,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,55 +51,48 @@ _ARTICLE = re.compile(r"\b([Aa])n? (?=([A-Za-z]))")
 Line = tuple[float, float]
 
 
-def _check(template: str, must: str, may: str = "") -> None:
-    places = set(_PLACE.findall(template))
-    if not {must} <= places <= {must, may}:
-        beside = f", and beside it only {{{may}}}" if may else " alone"
-        raise ValueError(f"'{template}' must hold {{{must}}}{beside}")
+def _check(template: str, *places: str) -> None:
+    if set(_PLACE.findall(template)) != set(places):
+        raise ValueError(f"'{template}' must hold {' and '.join(f'{{{p}}}' for p in places)}")
 
 
 class Vocabulary(Strict):
-    """The values of one aspect, and how they are said."""
+    """The values of one aspect, and how they are said: of the subject, or of the picture."""
 
     values: list[str] = Field(
         min_length=2, description="Phrases that exclude each other; an empty one: nothing is said"
     )
-    caption: str = Field(description="About a picture, with {value}, e.g. 'a {value} {subject}'")
     inside: str = Field(
-        default="",
-        description="What {subject} becomes in a prompt that names no value, with {value}; "
-        "empty: the caption is used",
+        default="", description="What {subject} becomes, e.g. '{value} {subject}'; or"
+    )
+    caption: str = Field(
+        default="", description="what a caption becomes, e.g. '{value} of a {subject}'"
     )
 
     @model_validator(mode="after")
-    def _texts_differ(self) -> Vocabulary:
+    def _well_said(self) -> Vocabulary:
         if len({normalised(v) for v in self.values}) < len(self.values):
             raise ValueError("values: one appears twice")
-        _check(self.caption, "value", "subject")
-        if self.inside:
+        if bool(self.inside) == bool(self.caption):
+            raise ValueError("one of 'inside' and 'caption' is needed")
+        if self.caption:
+            _check(self.caption, "value", "subject")
+        elif "{subject}" in self.inside:
             _check(self.inside, "value", "subject")
+        else:
+            _check(self.inside, "value")
         return self
 
 
 class Contrast(Strict):
-    """Captions, with {subject}, of good pictures and of bad ones."""
+    """Captions of good pictures and of bad ones."""
 
     good: list[str] = Field(min_length=1)
     bad: list[str] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _places(self) -> Contrast:
-        for caption in self.good + self.bad:
-            _check(caption, "subject")
-        return self
 
-
-@dataclass(frozen=True)
-class _Evidence:
-    """A value, 0 to 1, that follows from a look at pictures, and the texts that it takes."""
-
-    texts: tuple[str, ...]
-    value: Callable[[_Look], float]
+Values = Mapping[str, str]
+"""Aspect to value."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +112,14 @@ class _Look:
         return np.asarray(powers / powers.sum())
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """A value, 0 to 1, that follows from a look at pictures, and the texts that it takes."""
+
+    texts: tuple[str, ...]
+    value: Callable[[_Look], float]
+
+
 class ZeroShot(Backend):
     """CLIP over attribute vocabularies; see the module's text. Yes/no answers are graded."""
 
@@ -134,13 +135,20 @@ class ZeroShot(Backend):
             default_factory=dict, description="Other names of aspects, e.g. color: colour"
         )
         preserved: list[str] = Field(description="Aspects that make a subject what it is")
+        scene: list[str] = Field(
+            min_length=1, description="Aspects of which the judge's own captions speak"
+        )
+        phrases: int = Field(default=2, ge=0, description="Most phrases of a caption of its own")
+        sure: float = Field(
+            default=0.9,
+            gt=0.5,
+            lt=1,
+            description="Share of a caption with a phrase, against the one without, from which on "
+            "the phrase is added",
+        )
         alike: Line = Field(
             strict=False,
-            description="Cosines of two pictures that count as 0 and as 1; what the prompt says "
-            "beyond the subject is taken out",
-        )
-        alike_unprompted: Line = Field(
-            strict=False, description="The same where the judge does not see the prompt"
+            description="Cosines of two pictures, without what captions say, that count as 0 and 1",
         )
         contrasts: dict[Literal["naturalness", "artifacts"], Contrast] = Field(
             default_factory=dict, description="Captions of good and bad pictures by dimension"
@@ -149,15 +157,14 @@ class ZeroShot(Backend):
         @model_validator(mode="after")
         def _names_agree(self) -> ZeroShot.Params:
             _check(self.bare, "subject")
-            for name in [*self.aliases.values(), *self.preserved]:
+            for name in [*self.aliases.values(), *self.preserved, *self.scene]:
                 if name not in self.vocabularies:
                     raise ValueError(f"no vocabulary named '{name}'")
             for name in [*self.aliases, *self.vocabularies]:
                 if name != normalised(name):
                     raise ValueError(f"write '{normalised(name)}' for '{name}'")
-            for low, high in (self.alike, self.alike_unprompted):
-                if low >= high:
-                    raise ValueError("the cosine that counts as 0 must be the lower one")
+            if self.alike[0] >= self.alike[1]:
+                raise ValueError("alike: the cosine that counts as 0 must be the lower one")
             return self
 
     def __init__(
@@ -179,12 +186,21 @@ class ZeroShot(Backend):
         Raises:
             InputError: a request asks for another form, such as a decomposition.
         """
-        pictures = self._embed_pictures(requests)
-        plans = [self._plan(request, pictures) for request in requests]
-        self._embed_texts([t for plan in plans for e in plan.values() for t in e.texts])
+        vectors = self._embed_pictures(requests)
+        shown = [
+            {p.role: p.sha256 for p in request.pictures() if p.sha256 in vectors}
+            for request in requests
+        ]
+        cases = [
+            _Case(self.params, request.values, seen)
+            for request, seen in zip(requests, shown, strict=True)
+        ]
+        self._describe(cases, vectors)
+        plans = [self._plan(request, case) for request, case in zip(requests, cases, strict=True)]
+        self._embed_texts(t for plan in plans for e in plan.values() for t in e.texts)
         return [
-            self._reply(request, plan, pictures)
-            for request, plan in zip(requests, plans, strict=True)
+            self._reply(request, plan, self._look(case, vectors))
+            for request, plan, case in zip(requests, plans, cases, strict=True)
         ]
 
     # --- pictures and texts to vectors ---
@@ -202,46 +218,76 @@ class ZeroShot(Backend):
             if vector.status is Status.OK and vector.values is not None
         }
 
-    def _embed_texts(self, texts: Sequence[str]) -> None:
+    def _embed_texts(self, texts: Iterable[str]) -> None:
         new = sorted({*texts} - self._texts.keys())
         if new:
             self._texts |= zip(new, map(_unit, self.embed.texts(new)), strict=True)
 
+    def _look(self, case: _Case, vectors: Mapping[str, np.ndarray]) -> _Look:
+        pictures = {role: vectors[name] for role, name in case.seen.items()}
+        return _Look(self.params.scale, pictures, self._texts)
+
+    # --- captions of its own ---
+
+    def _describe(self, cases: Sequence[_Case], vectors: Mapping[str, np.ndarray]) -> None:
+        """Say what the scenes of compared pictures are, a phrase at a time."""
+        todo = {
+            (name, case.subject): (role, case)
+            for case in cases
+            if {"reference", "generated"} <= case.seen.keys()
+            for role, name in case.seen.items()
+        }
+        said: dict[tuple[str, str], Values] = {key: {} for key in todo}
+        growing = list(todo)
+        for _ in range(self.params.phrases):
+            longer = {key: todo[key][1].longer(said[key]) for key in growing}
+            self._embed_texts(t for options in longer.values() for t in options)
+            for key, options in longer.items():
+                role, case = todo[key]
+                texts = list(options)
+                shares = self._look(case, vectors).shares(role, texts)
+                best = max(range(1, len(texts)), key=shares.__getitem__, default=0)
+                if shares[best] > self.params.sure * (shares[best] + shares[0]):
+                    said[key] = options[texts[best]]
+                else:
+                    growing.remove(key)
+        for case in cases:
+            case.said = {r: said.get((name, case.subject), {}) for r, name in case.seen.items()}
+
     # --- what a request asks for ---
 
-    def _plan(self, request: Request, pictures: Mapping[str, np.ndarray]) -> dict[str, _Evidence]:
+    def _plan(self, request: Request, case: _Case) -> dict[str, _Evidence]:
         if not request.asks:
             raise InputError(
                 f"judge '{self.card.title}'",
                 "answers questions about pictures and writes nothing",
                 "use prepared units, or a judge that reads and writes",
             )
-        seen = {p.role for p in request.pictures() if p.sha256 in pictures}
-        case = _Case(self.params, seen, request.values)
         plan = {ask.name: case.evidence(ask) for ask in request.asks}
         return {name: evidence for name, evidence in plan.items() if evidence}
 
-    def _reply(
-        self,
-        request: Request,
-        plan: Mapping[str, _Evidence],
-        pictures: Mapping[str, np.ndarray],
-    ) -> Reply:
-        shown = {p.role: pictures[p.sha256] for p in request.pictures() if p.sha256 in pictures}
-        look = _Look(self.params.scale, shown, self._texts)
+    def _reply(self, request: Request, plan: Mapping[str, _Evidence], look: _Look) -> Reply:
         scales = {ask.name: ask.scale for ask in request.asks}
         answers = {name: _mark(e.value(look), scales[name]) for name, e in plan.items()}
         return Reply(json.dumps(answers), model=self.card.encoder or "", graded=True)
 
 
 class _Case:
-    """The pictures and values of one request, and what can be told from them."""
+    """The values and pictures of one request, and what can be told from them.
 
-    def __init__(self, params: Any, seen: set[str], values: Mapping[str, Any]) -> None:
+    Args:
+        params: of the judge.
+        values: of the request: prompt, subject, as far as the judge may see them.
+        seen: pictures that have an embedding, role to sha256.
+    """
+
+    said: Mapping[str, Values]
+    """What the judge's own captions say of the scene, by role."""
+
+    def __init__(self, params: Any, values: Mapping[str, Any], seen: Mapping[str, str]) -> None:
         self.params, self.seen = params, seen
         self.prompt, self.subject = values.get("prompt") or "", values.get("subject") or "subject"
-        self.bare = self._say(params.bare)
-        self.subject_at = _spans(self.subject, self.prompt)
+        self.bare = self._caption({})
         self.named = self._find_named()
 
     def evidence(self, ask: Ask) -> _Evidence | None:
@@ -272,8 +318,7 @@ class _Case:
         contrast = self.params.contrasts.get(name)
         if contrast is None:
             return None
-        good, bad = ([self._say(c) for c in cs] for cs in (contrast.good, contrast.bad))
-        return self._chosen([*good, *bad], set(range(len(good))))
+        return self._chosen([*contrast.good, *contrast.bad], set(range(len(contrast.good))))
 
     # --- kinds of evidence ---
 
@@ -289,9 +334,12 @@ class _Case:
         return _Evidence(tuple(texts), value)
 
     def _as_asked(self, aspect: str) -> _Evidence:
+        """Whether the generated picture shows what the prompt names, and not something else."""
         values = self.params.vocabularies[aspect].values
         named = {values.index(value) for value, _ in self.named[aspect]}
-        return self._chosen(self._framed(aspect), named)
+        start, end = self.named[aspect][0][1]
+        texts = [_tidy(self.prompt[:start] + v + self.prompt[end:]) for v in values]
+        return self._chosen(texts, named)
 
     def _beyond_bare(self) -> _Evidence | None:
         """Whether the generated picture shows the prompt rather than the bare subject."""
@@ -301,50 +349,57 @@ class _Case:
         """Whether both pictures show the same value."""
         if "reference" not in self.seen:
             return None
-        plain, framed = self._captions(aspect), self._framed(aspect)
+        values = self.params.vocabularies[aspect].values
+        first, second = (
+            [self._caption({**self.said[role], aspect: value}) for value in values]
+            for role in ("reference", "generated")
+        )
 
         def value(look: _Look) -> float:
-            shares = look.shares("reference", plain) * look.shares("generated", framed)
-            likelier = float(len(plain) * shares.sum())
+            shares = look.shares("reference", first) * look.shares("generated", second)
+            likelier = float(len(values) * shares.sum())
             return likelier / (likelier + 1)
 
-        return _Evidence((*plain, *framed), value)
+        return _Evidence((*first, *second), value)
 
     def _alike(self) -> _Evidence | None:
         """How near both pictures are."""
         if "reference" not in self.seen:
             return None
-        prompt = self.prompt or self.bare
-        low, high = self.params.alike if self.prompt else self.params.alike_unprompted
+        captions = {role: self._caption(said) for role, said in self.said.items()}
+        low, high = self.params.alike
 
         def value(look: _Look) -> float:
-            asked = look.texts[prompt] - look.texts[self.bare]
-            generated = _unit(look.pictures["generated"] - asked)
-            cosine = float(generated @ look.pictures["reference"])
-            return min(max((cosine - low) / (high - low), 0.0), 1.0)
+            first, second = (
+                _unit(look.pictures[role] - (look.texts[caption] - look.texts[self.bare]))
+                for role, caption in captions.items()
+            )
+            return min(max((float(first @ second) - low) / (high - low), 0.0), 1.0)
 
-        return _Evidence((prompt, self.bare), value)
+        return _Evidence((*captions.values(), self.bare), value)
 
     # --- texts ---
 
-    def _say(self, template: str, value: str = "") -> str:
-        return _tidy(template.replace("{subject}", self.subject).replace("{value}", value))
+    def _caption(self, values: Values) -> str:
+        """Say the subject and these values, in the order of the vocabularies."""
+        thing, whole = self.subject, self.params.bare
+        for aspect, vocabulary in self.params.vocabularies.items():
+            if aspect in values and vocabulary.inside:
+                thing = _filled(vocabulary.inside, values[aspect], thing)
+            elif aspect in values:
+                whole = vocabulary.caption.replace("{value}", values[aspect])
+        return _tidy(_filled(whole, "", thing))
 
-    def _captions(self, aspect: str) -> list[str]:
-        vocabulary = self.params.vocabularies[aspect]
-        return [self._say(vocabulary.caption, value) for value in vocabulary.values]
-
-    def _framed(self, aspect: str) -> list[str]:
-        """One text per value that says it within the prompt, as far as there is one."""
-        vocabulary = self.params.vocabularies[aspect]
-        if aspect in self.named:
-            (start, end), inside = self.named[aspect][0][1], "{value}"
-        elif vocabulary.inside and self.subject_at:
-            (start, end), inside = self.subject_at[0], vocabulary.inside
-        else:
-            return self._captions(aspect)
-        before, after = self.prompt[:start], self.prompt[end:]
-        return [_tidy(before + self._say(inside, v) + after) for v in vocabulary.values]
+    def longer(self, said: Values) -> dict[str, Values]:
+        """Return the caption of these values, then those with one more of the scene."""
+        more = [
+            {**said, aspect: value}
+            for aspect in self.params.scene
+            if aspect not in said
+            for value in self.params.vocabularies[aspect].values
+            if value
+        ]
+        return {self._caption(values): values for values in [said, *more]}
 
     def _find_named(self) -> dict[str, list[tuple[str, tuple[int, int]]]]:
         """Values that the prompt names, with their place, by aspect.
@@ -352,7 +407,7 @@ class _Case:
         Longer phrases first: "with white wings" asks for no colour. The subject's own words ask
         for nothing.
         """
-        taken = list(self.subject_at)
+        taken = _spans(self.subject, self.prompt)
         found: dict[str, list[tuple[str, tuple[int, int]]]] = {}
         phrases = [
             (value, aspect)
@@ -371,6 +426,10 @@ class _Case:
 def _spans(phrase: str, text: str) -> list[tuple[int, int]]:
     pattern = rf"(?<!\w){re.escape(phrase)}(?!\w)"
     return [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
+
+
+def _filled(template: str, value: str, subject: str) -> str:
+    return template.replace("{value}", value).replace("{subject}", subject)
 
 
 def _tidy(text: str) -> str:
