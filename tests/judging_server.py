@@ -41,8 +41,8 @@ def reply(text: Any, finish: str | None = "stop", **message: Any) -> Answer:
     choice = {"index": 0, "finish_reason": finish}
     choice["message"] = {"role": "assistant", "content": text, **message}
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-    return Answer({"id": "x", "object": "chat.completion", "model": "judge-1", "created": 0}
-                  | {"choices": [choice], "usage": usage})  # fmt: skip
+    body = {"id": "x", "object": "chat.completion", "model": "judge-1", "created": 0}
+    return Answer({**body, "choices": [choice], "usage": usage})
 
 
 def error(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
@@ -106,8 +106,9 @@ class JudgingServer:
         with self._lock:
             identity = json.dumps(body, sort_keys=True)
             self._seen[identity] += 1
-            call = Call(words_of(body), self._seen[identity], body,
-                        {k.lower(): v for k, v in handler.headers.items()}, time.monotonic())  # fmt: skip
+            headers = {name.lower(): value for name, value in handler.headers.items()}
+            nth = self._seen[identity]
+            call = Call(words_of(body), nth, body, headers, time.monotonic())
             self.calls.append(call)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
@@ -120,8 +121,8 @@ class JudgingServer:
         text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
         data = text.encode()
         handler.send_response(answer.status)
-        headers = {"content-type": "application/json", "content-length": str(len(data))}
-        for name, value in {**headers, **answer.headers}.items():
+        told = {"content-type": "application/json", "content-length": str(len(data))}
+        for name, value in {**told, **answer.headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
         if answer.cut:

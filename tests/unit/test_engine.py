@@ -81,7 +81,7 @@ def test_outcomes_are_in_order_and_a_repeated_request_is_sent_once(
 def test_no_more_requests_are_in_flight_than_allowed(
     serve: Callable[..., JudgingServer], store: Transcripts
 ) -> None:
-    server = serve(lambda _: reply('{"score": 1}').__class__(GOOD.body, delay=0.02))
+    server = serve(lambda _: Answer(GOOD.body, delay=0.02))
     engine(openai_judge(server.url), store, concurrency=5).ask(questions(40), read)
     assert server.most_at_once == 5 and len(server.calls) == 40
 
@@ -146,9 +146,7 @@ def test_trouble_that_passes_costs_another_try_and_nothing_else(
     assert store.spent("run", "USD").requests == 2
 
 
-def test_retry_after_is_waited_for(
-    serve: Callable[..., JudgingServer], store: Transcripts
-) -> None:
+def test_retry_after_is_waited_for(serve: Callable[..., JudgingServer], store: Transcripts) -> None:
     """VLM-13: two 429 with Retry-After 1, then a score: one score, at least 1 s before each."""
     server = serve(first_then_good(error(429, retry_after="1"), times=2))
     (outcome,) = engine(openai_judge(server.url), store).ask([question("q")], read)
@@ -197,7 +195,7 @@ def test_a_server_that_is_not_there_is_given_up_soon(
     server = serve()
     server.close()
     judge = openai_judge(server.url)
-    with pytest.raises(Unanswered, match="200 of 200 .*no reply after 2 tries"):
+    with pytest.raises(Unanswered, match=r"200 of 200 .*no reply after 2 tries"):
         engine(judge, store, retries=1, concurrency=4).ask(questions(200), read)
     assert store.spent("run", "USD").requests <= 4 * (2 * BREAKER + 2)
 
@@ -253,9 +251,7 @@ def test_a_wrong_key_or_an_empty_account_costs_three_calls(
     assert ("JUDGE_KEY" in str(caught.value)) == (trouble.status in (401, 403))
 
 
-def test_401_is_exactly_one_call(
-    serve: Callable[..., JudgingServer], store: Transcripts
-) -> None:
+def test_401_is_exactly_one_call(serve: Callable[..., JudgingServer], store: Transcripts) -> None:
     """VLM-13: 401 is no rate limit."""
     server = serve(lambda _: error(401))
     with pytest.raises(Unanswered):
@@ -334,9 +330,7 @@ def test_text_parts_are_text(serve: Callable[..., JudgingServer], store: Transcr
 def test_a_wrong_form_is_repaired_by_one_question(
     serve: Callable[..., JudgingServer], store: Transcripts
 ) -> None:
-    server = serve(
-        lambda c: reply("A lovely mug!") if len(c.body["messages"]) == 2 else GOOD
-    )
+    server = serve(lambda c: reply("A lovely mug!") if len(c.body["messages"]) == 2 else GOOD)
     (outcome,) = engine(openai_judge(server.url), store).ask([question("q")], read)
     assert outcome.status is Status.OK and len(server.calls) == 2
     turns = server.calls[1].body["messages"]
@@ -394,9 +388,11 @@ def test_a_follow_up_that_fails_leaves_what_there_was(
     serve: Callable[..., JudgingServer], store: Transcripts
 ) -> None:
     server = serve(
-        lambda c: reply("", "length")
-        if c.body["max_completion_tokens"] == 64
-        else error(400, "max_tokens is too large")
+        lambda c: (
+            reply("", "length")
+            if c.body["max_completion_tokens"] == 64
+            else error(400, "max_tokens is too large")
+        )
     )
     (outcome,) = engine(openai_judge(server.url), store).ask([question("q")], read)
     assert (outcome.status, outcome.fault) == (Status.UNPARSABLE, "truncated")
@@ -489,9 +485,7 @@ def test_tokens_that_a_server_does_not_count_are_guessed(
     assert spent.tokens == spent.cost == 100 + -(-len("You are a judge.q") // 4) + 3
 
 
-def test_a_forecast_sends_nothing(
-    serve: Callable[..., JudgingServer], store: Transcripts
-) -> None:
+def test_a_forecast_sends_nothing(serve: Callable[..., JudgingServer], store: Transcripts) -> None:
     price = Price(prompt=2.0, completion=8.0, image_tokens=50)
     words = -(-len("You are a judge.question 0") // 4)
     blank = forecast(questions(1), price)
@@ -620,9 +614,7 @@ def test_two_processes_share_a_store_and_buy_nothing_twice(
     assert len(server.count()) == 90 and set(server.count().values()) == {1}
 
 
-def test_two_processes_share_a_budget(
-    serve: Callable[..., JudgingServer], tmp_path: Path
-) -> None:
+def test_two_processes_share_a_budget(serve: Callable[..., JudgingServer], tmp_path: Path) -> None:
     server = serve(lambda _: Answer(GOOD.body, delay=0.01))
     both = [child(tmp_path, server.url, n, max_requests=25, concurrency=8) for n in (60, 90)]
     outputs = [process.communicate(timeout=60)[0] for process in both]

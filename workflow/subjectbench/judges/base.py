@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from subjectbench.cards import JudgeCard
 from subjectbench.config import Strict
-from subjectbench.hashing import digest, sha256
+from subjectbench.hashing import canonical, sha256
 
 if TYPE_CHECKING:
     from subjectbench.encoders.base import Encoder
@@ -115,7 +115,23 @@ class Request:
             judge: identity of the judge: model, decoding parameters; for a judge in process also
                 its weights and code.
         """
-        return digest({"judge": dict(judge), "request": self.canonical()}, 32)
+        return request_key(canonical(dict(judge)), self.text)
+
+    @cached_property
+    def text(self) -> str:
+        """The request as canonical JSON, formed once."""
+        return canonical(self.canonical())
+
+
+def request_key(judge: str, request: str) -> str:
+    """Return the key of a request: 32 hex digits.
+
+    Args:
+        judge: identity of the judge, as canonical JSON.
+        request: likewise.
+    """
+    # The same text as canonical JSON of both, without forming the request's again.
+    return sha256(f'{{"judge":{judge},"request":{request}}}'.encode())[:32]
 
 
 def _part(part: str | Picture) -> Any:

@@ -12,7 +12,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -22,7 +21,7 @@ from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
 from subjectbench.judges.base import Backend, Message, Reply, Request, SendError
 from subjectbench.judges.prompts import form
-from subjectbench.judges.transcripts import Attempt, Exchange, Spent, Step, Transcripts
+from subjectbench.judges.transcripts import Attempt, Spent, Step, Transcripts
 from subjectbench.progress import meter
 from subjectbench.vocabulary import Status
 
@@ -190,8 +189,8 @@ def forecast(
     if kept:
         kept.load(unique)
     total = Forecast()
-    for request in unique.values():
-        if kept and kept.find(request, lambda _request, _reply, attempt: attempt):
+    for key, request in unique.items():
+        if kept and kept.find(key, request, lambda _request, _reply, attempt: attempt):
             total += Forecast(1, 1)
         else:
             prompt = _prompt_tokens(request, price)
@@ -226,6 +225,7 @@ class _Kept:
 
     def find(
         self,
+        key: str,
         request: Request,
         read: Callable[[Request, Reply, Attempt], R],
         tried: frozenset[str] = frozenset(),
@@ -234,7 +234,6 @@ class _Kept:
 
         Replies are read anew: one that an older parser could not read need not be bought again.
         """
-        key = request.key(self._identity)
         attempts = self._loaded.get(key)
         if attempts is None:
             attempts = self._transcripts.attempts([key]).get(key, [])
@@ -247,9 +246,11 @@ class _Kept:
             if reading.status is Status.OK:
                 return (key,), attempt.reply, reading
             step = follow_up(request, attempt.reply, reading, tried)
-            found = step and self.find(step.request, read, tried | {step.kind})
-            if found:
-                return (key, *found[0]), *found[1:]
+            if step:
+                further = step.request.key(self._identity)
+                found = self.find(further, step.request, read, tried | {step.kind})
+                if found:
+                    return (key, *found[0]), *found[1:]
         return None
 
 
@@ -305,6 +306,7 @@ class Engine:
         expected: int = 0,
     ) -> None:
         self.backend, self.identity, self.transcripts = backend, identity, transcripts
+        self._judge = canonical(dict(identity))
         self.limits, self.price, self.run, self.title = limits, price, run, title
         self.expected, self._asked = expected, 0
         self._flow = _Flow(limits.concurrency)
@@ -336,6 +338,7 @@ class Engine:
                 turn = [case for key, case in todo.items() if key in mine]
                 if turn:
                     self.backend.check()
+                    self._register({case.keys[0]: case.request for case in turn})
                     (self._ask_remote if self.backend.remote else self._ask_local)(turn, read)
                 elif todo:
                     time.sleep(POLL)
@@ -351,8 +354,8 @@ class Engine:
         """Answer from the store what it answers; return the rest."""
         kept = _Kept(self.transcripts, self.identity)
         kept.load(cases)
-        for case in cases.values():
-            found = kept.find(case.request, lambda request, reply, _: read(request, reply))
+        for key, case in cases.items():
+            found = kept.find(key, case.request, lambda request, reply, _: read(request, reply))
             if found:
                 case.keys, case.last = found[0], found[1:]
                 case.end(Status.OK, "")
@@ -382,9 +385,11 @@ class Engine:
 
     def _kept(self, case: _Case[R], attempt: Attempt, seconds: float) -> Step:
         """Step that keeps an attempt."""
-        attempt = replace(attempt, latency=seconds, run=self.run)
-        request = case.current.canonical()
-        return Transcripts.save(Exchange(case.keys[-1], self.identity, request, attempt))
+        return Transcripts.save(case.keys[-1], replace(attempt, latency=seconds, run=self.run))
+
+    def _register(self, requests: Mapping[str, Request]) -> None:
+        texts = {key: request.text for key, request in requests.items()}
+        self.transcripts.write([Transcripts.register(self._judge, texts)])
 
     def _advance(self, case: _Case[R], result: Reply | SendError, reading: R | None) -> None:
         """Finish a case, or turn it to its follow-up. Only after the result is kept."""
@@ -403,6 +408,7 @@ class Engine:
             else:
                 case.current, case.tried = step.request, case.tried | {step.kind}
                 case.keys += (step.request.key(self.identity),)
+                self._register({case.keys[-1]: case.current})
         if case.outcome:
             self._progress()
 
@@ -443,7 +449,7 @@ class Engine:
 
 
 class _Flow:
-    """How many requests are in flight: one at first, more with each reply, fewer when told so.
+    """How many requests are in flight: one until the first reply, fewer after each 429.
 
     So a wrong key costs a few calls whatever the concurrency, and a strict rate limit is met by
     sending less at a time instead of using up the retries.
@@ -451,6 +457,7 @@ class _Flow:
 
     def __init__(self, most: int) -> None:
         self.most, self.allowed, self.inside = most, 1, 0
+        self._proven = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
@@ -462,7 +469,8 @@ class _Flow:
     def leave(self, result: Reply | SendError | None) -> None:
         self.inside -= 1
         if isinstance(result, Reply):
-            self.allowed = min(self.most, self.allowed + 1)
+            self.allowed = min(self.most, self.allowed + 1) if self._proven else self.most
+            self._proven = True
         elif isinstance(result, SendError) and result.status == 429:
             self.allowed = max(1, self.allowed // 2)
         for _ in range(self.allowed - self.inside):
@@ -470,46 +478,6 @@ class _Flow:
                 future = self._waiting.popleft()
                 if not future.done():
                     future.set_result(None)
-
-
-class _Writer:
-    """Commits to the store from a thread; what comes during a commit shares the next one."""
-
-    def __init__(self, transcripts: Transcripts) -> None:
-        self._transcripts = transcripts
-        self._pool = ThreadPoolExecutor(1, "transcripts")
-        self._pending: list[tuple[Sequence[Step], asyncio.Future[list[Any]]]] = []
-        self._task: asyncio.Task[None] | None = None
-
-    async def write(self, *steps: Step) -> list[Any]:
-        """Return the steps' results once they are committed."""
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._pending.append((steps, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._flush())
-        return await future
-
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._pending:
-            group, self._pending = self._pending, []
-            steps = [step for these, _ in group for step in these]
-            try:
-                results: Iterator[Any] = iter(
-                    await loop.run_in_executor(self._pool, self._transcripts.write, steps)
-                )
-            except Exception as error:
-                for _, future in group:
-                    future.set_exception(error)
-                continue
-            for these, future in group:
-                values = [next(results) for _ in these]
-                if not future.done():
-                    future.set_result(values)
-
-    def close(self) -> None:
-        """End the thread, after what it is writing."""
-        self._pool.shutdown()
 
 
 class _Remote(Generic[R]):
@@ -521,7 +489,6 @@ class _Remote(Generic[R]):
         budget = {"requests": self.limits.max_requests, "tokens": self.limits.max_tokens}
         budget |= {"cost": self.limits.max_cost}  # type: ignore[dict-item]
         self.budget = {name: most for name, most in budget.items() if most is not None}
-        self.writer = _Writer(engine.transcripts)
         self.stopping = asyncio.Event()
         self.trouble: _Trouble | None = None
         self.in_a_row = 0  # requests that got nowhere since the last that did
@@ -534,7 +501,6 @@ class _Remote(Generic[R]):
         try:
             await asyncio.gather(*(self._work(queue) for _ in range(workers)))
         finally:
-            self.writer.close()
             await self.engine.backend.close()
         if self.broken:
             raise self.broken
@@ -606,7 +572,7 @@ class _Remote(Generic[R]):
         result: Reply | SendError | None = None
         await self.flow.enter()
         try:
-            if self.stopping.is_set() or await self._budget_reached():
+            if self.stopping.is_set() or self._budget_reached():
                 return None
             started = time.perf_counter()
             try:
@@ -619,19 +585,21 @@ class _Remote(Generic[R]):
             if isinstance(result, SendError) and result.kind == "account":
                 self._gave_up(result.message, "mend the account, the key or the judge's card")
             seconds = time.perf_counter() - started
-            return result, await self._keep(case, result, seconds)
+            return result, self._keep(case, result, seconds)
         finally:  # only what is kept is no longer in flight: that much a killed process loses
             self.flow.leave(result)
 
-    async def _keep(self, case: _Case[R], result: Reply | SendError, seconds: float) -> R | None:
+    def _keep(self, case: _Case[R], result: Reply | SendError, seconds: float) -> R | None:
         """Commit a result and return its reading."""
         engine = self.engine
         reading, attempt, broken = engine._read(case, result, self.read)
         more = self._spent(case.current, result)
         engine._cost += more.cost
-        await self.writer.write(
-            engine._kept(case, attempt, seconds),
-            Transcripts.spend(engine.run, self.price.currency, more),
+        engine.transcripts.write(
+            [
+                engine._kept(case, attempt, seconds),
+                Transcripts.spend(engine.run, self.price.currency, more),
+            ]
         )
         if broken:
             raise broken
@@ -649,11 +617,11 @@ class _Remote(Generic[R]):
             completion = -(-len(result.text or "") // 4)
         return Spent(counted, prompt + completion, _cost(self.price, prompt, completion))
 
-    async def _budget_reached(self) -> bool:
+    def _budget_reached(self) -> bool:
         if not self.budget:
             return False
         run, currency = self.engine.run, self.price.currency
-        (name,) = await self.writer.write(Transcripts.reserve(run, currency, self.budget))
+        (name,) = self.engine.transcripts.write([Transcripts.reserve(run, currency, self.budget)])
         if name and not self.stopping.is_set():
             self.trouble = self.trouble or _Trouble(
                 f"the budget run.judging.max_{name} = {self.budget[name]:g} is used up",

@@ -5,6 +5,7 @@ So numbers of judges that their vendors have retired stay reproducible, without 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pydantic import Field
 from subjectbench import cards
 from subjectbench.config import LOCATION, Strict, Use, locations
 from subjectbench.errors import InputError
-from subjectbench.hashing import canonical, digest
 from subjectbench.judges.base import Backend, Reply, Request, SendError
 from subjectbench.judges.transcripts import Exchange, read_archive
 from subjectbench.vocabulary import Status
@@ -120,15 +120,16 @@ class _Archive:
         self._said: dict[str, list[Exchange]] = {}
         states = set()
         for exchange in self._all:
-            if all(exchange.judge.get(name) == value for name, value in judge.items()):
-                self._said.setdefault(digest(exchange.request), []).append(exchange)
-                states.add(digest(dict(exchange.judge)))
+            told = json.loads(exchange.judge)
+            if all(told.get(name) == value for name, value in judge.items()):
+                self._said.setdefault(exchange.request, []).append(exchange)
+                states.add(exchange.judge)
         where = f"{WHERE}.judge"
         if not states:
-            others = {canonical(_told(e.judge)): e.judge for e in self._all}
+            others = sorted({exchange.judge for exchange in self._all})
             raise InputError(
                 where,
-                f"the archive has nothing by this judge; {_differences(judge, others.values())}",
+                f"the archive has nothing by this judge; {_differences(judge, others)}",
                 "name the judge that answered, with the parameters it had",
             )
         if len(states) > 1:
@@ -141,7 +142,7 @@ class _Archive:
 
     def find(self, request: Request) -> Reply | SendError | None:
         """Return the first reply that was an answer, or else the last that was none."""
-        attempts = [e.attempt for e in self._said.get(digest(request.canonical()), [])]
+        attempts = [e.attempt for e in self._said.get(request.text, [])]
         if not attempts:
             return None
         best = next((a for a in attempts if a.status is Status.OK), attempts[-1])
@@ -154,9 +155,9 @@ class _Archive:
         words = " ".join(" ".join(p for p in parts if isinstance(p, str)).split())
         shown = [f"{p['picture']} {p['sha256'][:12]}" for p in _pictures(wanted)]
         name = f"'{words[:80]}' ({', '.join(shown) or 'no picture'}; key {request.key(self._judge)}"
-        near: dict[str, Mapping[str, Any]] = {}
+        near: dict[str, str] = {}
         for exchange in self._all:
-            near.setdefault(_likeness(wanted, exchange.request), exchange.judge)
+            near.setdefault(_likeness(wanted, json.loads(exchange.request)), exchange.judge)
         if "same" in near:
             there = f"the same by another judge; {_differences(self._judge, [near['same']])}"
         elif "limits" in near:
@@ -199,11 +200,11 @@ def _told(judge: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _differences(judge: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+def _differences(judge: Mapping[str, Any], others: Iterable[str]) -> str:
     """Say in what archived judges differ from the one wanted."""
     mine, out = _told(judge), []
     for other in others:
-        its = _told(other)
+        its = _told(json.loads(other))
         names = [n for n in sorted({*mine, *its}) if mine.get(n) != its.get(n)]
         out.append(", ".join(f"{n} is {its.get(n)!r}, not {mine.get(n)!r}" for n in names))
     return "there: " + ("; ".join(out) or "no reply at all")

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from subjectbench.errors import InputError
-from subjectbench.hashing import canonical, digest
-from subjectbench.judges.base import Reply, SendError
+from subjectbench.hashing import canonical
+from subjectbench.judges.base import Reply, SendError, request_key
 from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ BUSY = 60.0
 """Seconds to wait while another process writes."""
 
 _TABLES = """
-CREATE TABLE requests(key TEXT PRIMARY KEY, judge TEXT NOT NULL, request TEXT NOT NULL)
+CREATE TABLE judges(number INTEGER PRIMARY KEY, judge TEXT NOT NULL UNIQUE);
+CREATE TABLE requests(
+    key TEXT PRIMARY KEY, judge INTEGER NOT NULL REFERENCES judges, request TEXT NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE attempts(
     key TEXT NOT NULL REFERENCES requests, attempt INTEGER NOT NULL, run TEXT NOT NULL,
@@ -92,13 +94,13 @@ class Exchange:
 
     Args:
         key: of the request: 32 hex digits.
-        judge: identity of the judge.
-        request: ``Request.canonical()``; a picture is its type, size and sha256.
+        judge: identity of the judge, as canonical JSON.
+        request: ``Request.text``; a picture is its role, type, size and sha256.
     """
 
     key: str
-    judge: Mapping[str, Any]
-    request: Mapping[str, Any]
+    judge: str
+    request: str
     attempt: Attempt
 
 
@@ -152,10 +154,7 @@ class Transcripts:
                 self._lives(other.name)  # clears away what killed processes left
             self._alive = (self._owners / self._owner).open("w")
             fcntl.flock(self._alive, fcntl.LOCK_EX)  # the system drops it with the process
-            # The engine writes from a thread of its own, never from two at once.
-            self._connection = sqlite3.connect(
-                path, timeout=BUSY, isolation_level=None, check_same_thread=False
-            )
+            self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
             try:
                 self._open()
             except (sqlite3.DatabaseError, InputError) as error:
@@ -183,7 +182,10 @@ class Transcripts:
                 f"is of version {version}, this program writes version {VERSION}",
                 "export it with the program that made it, and import that",
             )
-        ask("PRAGMA synchronous = FULL")  # a committed reply also survives a power cut
+        # What is committed outlives the process at once, and a power cut moments later. Waiting
+        # for the disk at every reply would cost more than the replies that a cut could take.
+        ask("PRAGMA synchronous = NORMAL")
+        ask("PRAGMA wal_autocheckpoint = 8000")  # pages; each time it does wait
 
     def close(self) -> None:
         """Close the file and give up what is claimed."""
@@ -219,21 +221,29 @@ class Transcripts:
         self._connection.execute("COMMIT")
 
     @staticmethod
-    def save(exchange: Exchange) -> Step:
-        """Step that keeps an attempt, after those at the same request."""
+    def register(judge: str, requests: Mapping[str, str]) -> Step:
+        """Step that keeps requests, so that attempts at them can be saved.
+
+        Args:
+            judge: identity of the judge, as canonical JSON.
+            requests: key to ``Request.text``.
+        """
 
         def step(connection: sqlite3.Connection) -> None:
-            request, judge = canonical(exchange.request), canonical(exchange.judge)
-            values = _values(exchange.attempt)
-            connection.execute(
-                "INSERT OR IGNORE INTO requests VALUES (?, ?, ?)", (exchange.key, judge, request)
+            connection.execute("INSERT OR IGNORE INTO judges(judge) VALUES (?)", (judge,))
+            connection.executemany(
+                "INSERT OR IGNORE INTO requests SELECT ?, number, ? FROM judges WHERE judge = ?",
+                [(key, text, judge) for key, text in requests.items()],
             )
-            connection.execute(
-                "INSERT INTO attempts SELECT ?1, coalesce(max(attempt), 0) + 1,"
-                f" {', '.join(f'?{n + 2}' for n in range(len(values)))}"
-                " FROM attempts WHERE key = ?1",
-                (exchange.key, *values),
-            )
+
+        return step
+
+    @staticmethod
+    def save(key: str, attempt: Attempt) -> Step:
+        """Step that keeps an attempt at a registered request, after those before it."""
+
+        def step(connection: sqlite3.Connection) -> None:
+            connection.execute(_SAVE, (key, *_values(attempt)))
 
         return step
 
@@ -353,7 +363,9 @@ class Transcripts:
             asked = {
                 key: texts
                 for key, *texts in self._connection.execute(
-                    f"SELECT * FROM requests WHERE key IN ({marks})", part
+                    "SELECT key, judges.judge, request FROM requests"
+                    f" JOIN judges ON number = requests.judge WHERE key IN ({marks})",
+                    part,
                 )
             }
             for key, attempts in self.attempts(part).items():
@@ -385,10 +397,17 @@ class Transcripts:
                 elif exchange.attempt.status is Status.OK and exchange.key in answered:
                     differing.add(exchange.key)
                 else:
-                    self.save(exchange)(connection)
+                    asked = {exchange.key: exchange.request}
+                    self.register(exchange.judge, asked)(connection)
+                    self.save(exchange.key, exchange.attempt)(connection)
                     added += 1
         return Imported(added, known, tuple(sorted(differing)))
 
+
+_SAVE = (
+    "INSERT INTO attempts SELECT ?1, coalesce(max(attempt), 0) + 1,"
+    f" {', '.join(f'?{n}' for n in range(2, 15))} FROM attempts WHERE key = ?1"
+)
 
 _MEND = "name the file that this program wrote, or remove it"
 
@@ -491,11 +510,13 @@ def read_archive(path: Path) -> list[Exchange]:
     out = []
     for number, row in enumerate(rows):
         try:
-            judge, request = json.loads(row["judge"]), json.loads(row["request"])
-            if digest({"judge": judge, "request": request}, 32) != row["key"]:
+            if request_key(row["judge"], row["request"]) != row["key"]:
                 raise ValueError("the key is not that of the request")
+            for name in ("judge", "request"):
+                if canonical(json.loads(row[name])) != row[name]:
+                    raise ValueError(f"its {name} is not canonical JSON")
             attempt = _from_told([row[name] for name in _TOLD])
         except (ValueError, TypeError) as error:
             raise InputError(f"{path}: row {number}", f"is damaged: {error}", mend) from error
-        out.append(Exchange(row["key"], judge, request, attempt))
+        out.append(Exchange(row["key"], row["judge"], row["request"], attempt))
     return out

@@ -1,0 +1,143 @@
+"""What the engine adds to asking: its wall time against a bare loop's with the same client.
+
+The server is a process of its own on loopback that answers every request after a fixed delay. The
+bare loop keeps as many requests in flight and throws the replies away; the engine also looks every
+question up, reads every reply, commits it and counts. Rounds alternate; the ratio is that of the
+medians. Every question has a picture and none comes twice.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from subjectbench.cards import JudgeCard, Price
+from subjectbench.config import Judging
+from subjectbench.judges.base import Ask, Message, Picture, Request
+from subjectbench.judges.engine import Engine
+from subjectbench.judges.openai import OpenAI
+from subjectbench.judges.prompts import form
+from subjectbench.judges.replies import read
+from subjectbench.judges.transcripts import Transcripts
+from subjectbench.vocabulary import Status
+
+ASKS = tuple(Ask(name, f"How good is its {name}?", (0, 10)) for name in ("following", "fit"))
+CARD = JudgeCard(title="loopback", plugin="openai", about="of a benchmark")
+
+
+async def serve(delay: float) -> None:
+    """Answer forever; print the port first."""
+    content = json.dumps({ask.name: 7 for ask in ASKS} | {"reason": "It looks right."})
+    choice = {"index": 0, "finish_reason": "stop"}
+    choice |= {"message": {"role": "assistant", "content": content}}
+    body = {"id": "x", "object": "chat.completion", "created": 0, "model": "judge-1"}
+    body |= {"choices": [choice], "usage": {"prompt_tokens": 300, "completion_tokens": 20}}
+    data = json.dumps(body).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+                length = next(li for li in lines if li.startswith(b"content-length:"))
+                await reader.readexactly(int(length.split(b":")[1]))
+                await asyncio.sleep(delay)
+                writer.write(head.encode() + b"\r\n" + data)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(client, "127.0.0.1", 0, limit=2**20)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def questions(number: int, tag: str, picture: bytes) -> list[Request]:
+    """Different questions, each with a picture of its own."""
+    words, schema = form(ASKS, True)
+    system = Message("system", ("You judge pictures strictly.",))
+    out = []
+    for n in range(number):
+        image = Picture("generated", picture + f"{tag}{n}".encode(), "image/png")
+        parts = (f"The picture: the generated one. Case {tag}{n}.", image, words)
+        out.append(Request((system, Message("user", parts)), ASKS, schema, 256))
+    return out
+
+
+def bare(judge: OpenAI, requests: list[Request], flight: int) -> float:
+    """Seconds of a loop that only keeps requests in flight."""
+
+    async def loop() -> None:
+        queue = iter(requests)
+
+        async def worker() -> None:
+            for request in queue:
+                await judge.send(request)
+
+        await asyncio.gather(*(worker() for _ in range(flight)))
+        await judge.close()
+
+    start = time.perf_counter()
+    asyncio.run(loop())
+    return time.perf_counter() - start
+
+
+def through_engine(judge: OpenAI, requests: list[Request], flight: int, store: Path) -> float:
+    """Seconds of the engine, opening of the store included."""
+    start = time.perf_counter()
+    with Transcripts(store) as transcripts:
+        identity = {"plugin": "openai", "version": "1", "params": {"model": "judge-1"}}
+        limits, price = Judging(concurrency=flight), Price(prompt=1.0, completion=4.0)
+        engine = Engine(judge, identity, transcripts, limits, price, "benchmark", "engine")
+        outcomes = engine.ask(requests, read)
+    seconds = time.perf_counter() - start
+    assert all(outcome.status is Status.OK for outcome in outcomes)
+    return seconds
+
+
+def main() -> None:
+    """Measure and print; exit status 1 where the engine adds more than 10 %."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--requests", type=int, default=2000)
+    add("--flight", type=int, default=64, help="requests in flight")
+    add("--delay", type=float, default=0.05, help="seconds until the server answers")
+    add("--picture", type=int, default=8000, help="bytes of a picture")
+    add("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    command = [sys.executable, __file__, "--serve", str(args.delay)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    sides: dict[str, list[float]] = {"bare loop": [], "engine": []}
+    try:
+        url = f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
+        params = OpenAI.Params(model="judge-1", base_url=url, key_env=None)
+        judge = OpenAI(params, CARD)
+        picture = bytes(range(256)) * (args.picture // 256)
+        bare(judge, questions(args.flight, "warm", picture), args.flight)
+        with tempfile.TemporaryDirectory() as folder:
+            for n in range(args.rounds):
+                ours = questions(args.requests, f"engine-{n}-", picture)
+                theirs = questions(args.requests, f"bare-{n}-", picture)
+                sides["bare loop"].append(bare(judge, theirs, args.flight))
+                store = Path(folder) / f"{n}.sqlite"
+                sides["engine"].append(through_engine(judge, ours, args.flight, store))
+    finally:
+        server.kill()
+        server.wait()
+    print(f"{args.requests} requests of {len(picture)} bytes, {args.flight} in flight")
+    print(f"server alone: {args.requests * args.delay / args.flight:.2f} s")
+    for name, seconds in sides.items():
+        rounds = ", ".join(f"{s:.2f}" for s in seconds)
+        print(f"{name}: {statistics.median(seconds):.2f} s (rounds: {rounds})")
+    ratio = statistics.median(sides["engine"]) / statistics.median(sides["bare loop"])
+    print(f"engine / bare loop: {ratio:.3f} (allowed: 1.100)")
+    sys.exit(not ratio <= 1.1)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(float(sys.argv[2]))) if sys.argv[1:2] == ["--serve"] else main()
