@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from subjectbench.cards import JudgeCard
 from subjectbench.config import Use
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
-from subjectbench.judges.base import Reply, Request
+from subjectbench.judges.base import Backend, Reply, Request
 from subjectbench.judges.openai import OpenAI
 from subjectbench.judges.replay import Replay
 from subjectbench.judges.transcripts import Attempt, Transcripts
@@ -216,12 +215,11 @@ def test_the_identity_is_what_the_server_is_told() -> None:
     assert "base_url" not in one["params"] and "key_env" not in one["params"]
     assert identity_of(openai_judge("http://a/v1", seed=None)) != one
     assert None not in identity_of(openai_judge("http://a/v1", seed=None))["params"].values()
-    local = Replay.__mro__[1]  # the contract itself: a judge in process is all that is known of it
-    assert local.identity(None, {"code": "x", "params": {}}) == {"code": "x", "params": {}}
+    everything = {"plugin": "x", "version": "1", "params": {"a": None}, "code": {"m": "1"}}
+    assert Backend.identity(None, everything) == everything  # of a judge in process
 
 
 def test_the_papers_judge_is_pinned_and_priced() -> None:
     card = cards.load("judge", "gpt_4o")
     assert card.params["model"] == "gpt-4o-2024-11-20" and "gpt-4o-2024-05-13" in card.about
     assert card.price.prompt and card.price.completion and card.price.as_of
-    assert replace(question("q")).key({}) == question("q").key({})

@@ -128,9 +128,8 @@ def test_an_export_depends_on_what_was_said_alone(tmp_path: Path) -> None:
             assert store.export([*keys, keys[0]], files[-1]) == 100
     assert files[0].read_bytes() == files[1].read_bytes()
     rows = pq.read_table(files[0]).to_pylist()
-    assert [(r["key"], r["attempt"]) for r in rows] == [
-        (k, n) for k in sorted(keys) for n in (1, 2)
-    ]
+    numbered = [(key, n) for key in sorted(keys) for n in (1, 2)]
+    assert [(row["key"], row["attempt"]) for row in rows] == numbered
     assert json.loads(rows[0]["judge"]) == JUDGE
     picture = json.loads(rows[0]["request"])["messages"][1]["parts"][1]
     assert picture["sha256"] == sha256(b"\x89PNG picture") and picture["bytes"] == 12
@@ -213,7 +212,8 @@ def damaged(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def test_damaged_and_foreign_archives_are_refused(store: Transcripts, tmp_path: Path) -> None:
-    cases = dict(damaged(tmp_path / "made" if (tmp_path / "made").mkdir() is None else tmp_path))
+    (tmp_path / "made").mkdir()
+    cases = dict(damaged(tmp_path / "made"))
     assert len(cases) == 9
     for name, data in cases.items():
         path = tmp_path / f"{name}.parquet"
