@@ -10,8 +10,8 @@ import pytest
 
 from subjectbench import cards
 from subjectbench.cards import MetricCard
-from subjectbench.errors import InputError
 from subjectbench.encoders.base import as_vector
+from subjectbench.errors import InputError
 from subjectbench.metrics.base import Item, Result, Vector
 from subjectbench.metrics.cosine import PLUGIN as Cosine
 from subjectbench.metrics.cosine import cosine

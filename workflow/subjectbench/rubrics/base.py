@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,14 +62,6 @@ class Rubric:
 
     def requests(self, sample: Judged) -> list[Request]:
         """Return what to ask about a sample; names of asks are unique among them all."""
-        raise NotImplementedError
-
-    def calls(self, units: Sequence[Unit] | None) -> int:
-        """Return how many requests one sample takes, before any picture is there.
-
-        Args:
-            units: of its case; None where they are not known yet.
-        """
         raise NotImplementedError
 
     def sources(self) -> list[Path]:

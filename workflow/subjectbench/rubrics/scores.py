@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,7 +10,6 @@ from subjectbench.config import Strict
 from subjectbench.judges import prompts
 from subjectbench.judges.base import Ask, Request
 from subjectbench.rubrics.base import Judged, Rubric
-from subjectbench.units import Unit
 
 
 class Asked(Strict):
@@ -84,10 +82,6 @@ class Scores(Rubric):
     def requests(self, sample: Judged) -> list[Request]:
         """Return one request per call of the card."""
         return [call.request(sample, self.params.picture) for call in self.params.calls]
-
-    def calls(self, units: Sequence[Unit] | None) -> int:
-        """Return the number of calls of the card."""
-        return len(self.params.calls)
 
 
 PLUGIN = Scores

@@ -14,9 +14,6 @@ from subjectbench.rubrics.base import Judged, Rubric
 from subjectbench.units import Unit, by_class
 from subjectbench.vocabulary import RELEVANCES
 
-TYPICAL_UNITS = 10
-"""Units of a case, for forecasts made before cases are split."""
-
 _SEE: dict[str, list[prompts.Role]] = {
     "image_only": ["reference", "generated"],
     "text_only": ["generated"],
@@ -134,14 +131,6 @@ class Units(Rubric):
         return Request(
             prompts.messages(params.system, parts), tuple(asks), schema, params.max_tokens, values
         )
-
-    def calls(self, units: Sequence[Unit] | None) -> int:
-        """Return how many requests one sample takes; a forecast where its units are not known."""
-        if units is not None:
-            return len(self._groups(units))
-        if self.params.calls == "per_unit":
-            return TYPICAL_UNITS
-        return len(RELEVANCES) if self.params.routing == "strict" else 1
 
 
 def _ask(unit: Unit, relevance: str) -> Ask:
