@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Asked:
     card: Any
     plugin: Any
     params: Any
+    _known: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, kind: str, use: Use, where: str) -> Asked:
@@ -40,6 +42,12 @@ class Asked:
 
     def components(self, stage: str) -> dict[str, Any]:
         """Identity of the plug-in with its parameters, as a stage runs it."""
+        # Weights are hashed once, however many models and shards share the plug-in.
+        if stage not in self._known:
+            self._known[stage] = self._components(stage)
+        return dict(self._known[stage])
+
+    def _components(self, stage: str) -> dict[str, Any]:
         out = {
             "plugin": self.card.plugin,
             "version": self.plugin.version,
@@ -99,7 +107,7 @@ class Judge:
         asked = asker.named("judge", next((u for u in uses if u), None))
         return cls(asked, asked.named("encoder", None) if asked.card.encoder else None)
 
-    @property
+    @cached_property
     def components(self) -> dict[str, Any]:
         """Identity of the judge, as the artifacts of its answers know it."""
         sources = self.asked.plugin.sources(self.asked.params, ROOT)
@@ -108,7 +116,7 @@ class Judge:
             out["encoder"] = self.encoder.components("judge")
         return out
 
-    @property
+    @cached_property
     def job(self) -> dict[str, Any]:
         """What a job needs to build the judge again, and to know its requests."""
         return {

@@ -110,6 +110,11 @@ def closure(*modules: str) -> dict[str, str]:
     return dict(sorted(seen.items()))
 
 
+@cache
+def _version(package: str) -> str:
+    return importlib.metadata.version(package).split("+")[0]
+
+
 def packages(names: Iterable[str], where: object) -> dict[str, str]:
     """Installed version of each package, without the build tag (``+cpu``), which is recorded only.
 
@@ -119,7 +124,7 @@ def packages(names: Iterable[str], where: object) -> dict[str, str]:
     out = {}
     for name in sorted(names):
         try:
-            out[name] = importlib.metadata.version(name).split("+")[0]
+            out[name] = _version(name)
         except importlib.metadata.PackageNotFoundError as error:
             raise InputError(
                 f"{where}: packages", f"'{name}' is not installed", "see README, Installation"
