@@ -54,7 +54,7 @@ def test_the_default_and_the_ready_studies_are_valid() -> None:
         (study(leaderboard={"constnat": 3.0}), "leaderboard.constnat", "'constant'"),
         (study(generators=[{"card": "noise", "parms": {}}]), "generators.0.parms", "'params'"),
         (study(raters={"crad": "x"}), "raters", "'card'"),
-        (study(zzz=1), "zzz", "known: alignment, benchmark, decomposition"),
+        (study(zzz=1), "zzz", "known: alignment, benchmark"),
     ],
 )
 def test_unknown_key_with_suggestion(value: Any, field: str, suggestion: str) -> None:
