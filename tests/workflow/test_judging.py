@@ -168,6 +168,37 @@ def test_without_the_key_nothing_starts(again: Checkout, server: JudgingServer) 
     assert server.calls == [] and not list(again.folder.glob("results/store/generate/*"))
 
 
+def judging(mine: Checkout) -> pd.DataFrame:
+    """What ``subjectbench judging`` prints, by rubric or decomposition."""
+    command = [mine.command()[0], "-m", "subjectbench", "judging"]
+    done = subprocess.run(command, cwd=mine.folder, env=mine.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("nobody would be asked"):
+        return pd.DataFrame(columns=["asks"])
+    lines = [line.split() for line in done.stdout.splitlines()]
+    end = next(i for i, line in enumerate(lines) if line[:2] == ["to", "servers:"])
+    frame = pd.DataFrame(lines[1:end], columns=lines[0]).set_index("asks")
+    return frame.astype({"requests": int, "answered": int, "to_send": int, "cost": float})
+
+
+def test_a_forecast_sends_nothing(again: Checkout, server: JudgingServer) -> None:
+    """Before pictures exist, it guesses; once they do, it knows, replies in the store included."""
+    assert judging(again).empty
+    for part in ("score", "judge/sics", "tables"):
+        shutil.rmtree(again.folder / "results/store" / part)
+    kept = judging(again)
+    assert list(kept.index) == ["sics"] and kept.loc["sics", "pictures"] == "known"
+    assert kept.loc["sics", "answered"] == CALLS["sics"] and kept.loc["sics", "to_send"] == 0
+    shutil.rmtree(again.folder / "results")
+    guessed = judging(again)
+    assert guessed.loc[["asked", "sics"], "to_send"].tolist() == [CASES, CALLS["sics"]]
+    assert (guessed["pictures"] == "assumed").all() and (guessed["cost"] == 0).all()
+    card = again.folder / "workflow/cards/judges/openai_server.yaml"
+    card.write_text(card.read_text() + "price: {prompt: 10.0, completion: 30.0}\n")
+    priced = judging(again)
+    assert (priced["cost"] > 0).all() and server.calls == []
+
+
 def test_a_finished_study_needs_no_key(again: Checkout) -> None:
     del again.env["JUDGE_KEY"]
     assert again.planned() == {}
