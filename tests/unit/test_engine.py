@@ -15,6 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -450,7 +451,7 @@ def test_a_reader_that_breaks_costs_no_reply(
 def test_a_budget_stops_the_run_and_another_run_goes_on(
     serve: Callable[..., JudgingServer],
     store: Transcripts,
-    budget: dict[str, float],
+    budget: dict[str, Any],
     most: int,
 ) -> None:
     server = serve()
@@ -708,7 +709,11 @@ def test_pictures_are_sent_in_order_and_encoded_whole(
     serve: Callable[..., JudgingServer], store: Transcripts
 ) -> None:
     server = serve()
-    parts = ("First", Picture("reference", b"\xff\xd8a", "image/jpeg"), "Second")
+    parts: tuple[str | Picture, ...] = (
+        "First",
+        Picture("reference", b"\xff\xd8a", "image/jpeg"),
+        "Second",
+    )
     parts += (Picture("generated", b"\x89b", "image/png"), "Compare.")
     request = Request((Message("system", ("Be strict.",)), Message("user", parts)))
     judge = openai_judge(server.url, image_detail="low", max_tokens_field="max_tokens")

@@ -26,19 +26,20 @@ def canonical(value: Any) -> str:
         TypeError: something in it is no JSON type (a set, a path, a key that is not text).
         ValueError: a number is NaN or infinite, which JSON cannot say.
     """
-    _check_names(value)
+    if isinstance(value, (dict, list, tuple)):
+        _check_names(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _check_names(value: Any) -> None:
     """Refuse names that are not text: ``json`` would write 1 and "1" alike."""
     if isinstance(value, dict):
-        for name, inner in value.items():
+        for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"the name {name!r} is not text")
-            _check_names(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
+        value = value.values()
+    for inner in value:
+        if isinstance(inner, (dict, list, tuple)):
             _check_names(inner)
 
 

@@ -19,7 +19,7 @@ from subjectbench.cards import Price
 from subjectbench.config import Judging
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
-from subjectbench.judges.base import Backend, Message, Reply, Request, SendError
+from subjectbench.judges.base import Backend, Message, Reply, Request, SendError, request_key
 from subjectbench.judges.prompts import form
 from subjectbench.judges.transcripts import Attempt, Spent, Step, Transcripts
 from subjectbench.progress import meter
@@ -323,7 +323,7 @@ class Engine:
                 a key that does not work. Everything received is kept.
             InputError: the backend cannot be asked at all.
         """
-        keys = [request.key(self.identity) for request in requests]
+        keys = [request_key(self._judge, request.text) for request in requests]
         cases = {k: _Case[R](r, (k,), r) for k, r in zip(keys, requests)}
         self._asked += len(cases)
         self._bar = self._bar or meter(self.expected, self.title)
@@ -371,21 +371,30 @@ class Engine:
     # --- one result ------------------------------------------------------------------------------
 
     def _read(
-        self, case: _Case[R], result: Reply | SendError, read: Callable[[Request, Reply], R]
-    ) -> tuple[R | None, Attempt, Exception | None]:
-        """Read a result. A reader that breaks must not cost a reply: it is kept, then raised."""
+        self,
+        case: _Case[R],
+        result: Reply | SendError,
+        seconds: float,
+        read: Callable[[Request, Reply], R],
+    ) -> tuple[R | None, Step, Exception | None]:
+        """Read a result and return the step that keeps it.
+
+        A reader that breaks must not cost a reply: it is kept, then the error is raised.
+        """
+        reading = broken = None
+        fault: str
         if isinstance(result, SendError):
             status = Status.REFUSED if result.kind == "refused" else Status.FAILED
-            return None, Attempt(status, result.kind, None, result.message, result.status), None
-        try:
-            reading = read(case.current, result)
-        except Exception as error:
-            return None, Attempt(Status.UNPARSABLE, "reader", result), error
-        return reading, Attempt(reading.status, reading.fault, result), None
-
-    def _kept(self, case: _Case[R], attempt: Attempt, seconds: float) -> Step:
-        """Step that keeps an attempt."""
-        return Transcripts.save(case.keys[-1], replace(attempt, latency=seconds, run=self.run))
+            fault, reply, error = result.kind, None, (result.message, result.status)
+        else:
+            reply, error = result, ("", None)
+            try:
+                reading = read(case.current, result)
+                status, fault = reading.status, reading.fault
+            except Exception as it:
+                broken, status, fault = it, Status.UNPARSABLE, "reader"
+        attempt = Attempt(status, fault, reply, *error, seconds, self.run)
+        return reading, Transcripts.save(case.keys[-1], attempt), broken
 
     def _register(self, requests: Mapping[str, Request]) -> None:
         texts = {key: request.text for key, request in requests.items()}
@@ -407,7 +416,7 @@ class Engine:
                 case.end(reading.status, reading.fault)
             else:
                 case.current, case.tried = step.request, case.tried | {step.kind}
-                case.keys += (step.request.key(self.identity),)
+                case.keys += (request_key(self._judge, step.request.text),)
                 self._register({case.keys[-1]: case.current})
         if case.outcome:
             self._progress()
@@ -423,11 +432,9 @@ class Engine:
             if len(results) != len(batch):
                 raise RuntimeError(f"{len(results)} replies to {len(batch)} requests")
             seconds = (time.perf_counter() - started) / len(batch)
-            read_ones = [self._read(case, r, read) for case, r in zip(batch, results)]
-            self.transcripts.write(
-                [self._kept(c, attempt, seconds) for c, (_, attempt, _) in zip(batch, read_ones)]
-            )
-            for case, result, (reading, _, broken) in zip(batch, results, read_ones):
+            readings = [self._read(case, r, seconds, read) for case, r in zip(batch, results)]
+            self.transcripts.write([step for _, step, _ in readings])
+            for case, result, (reading, _, broken) in zip(batch, results, readings):
                 if broken:
                     raise broken
                 self._advance(case, result, reading)
@@ -592,15 +599,10 @@ class _Remote(Generic[R]):
     def _keep(self, case: _Case[R], result: Reply | SendError, seconds: float) -> R | None:
         """Commit a result and return its reading."""
         engine = self.engine
-        reading, attempt, broken = engine._read(case, result, self.read)
+        reading, step, broken = engine._read(case, result, seconds, self.read)
         more = self._spent(case.current, result)
         engine._cost += more.cost
-        engine.transcripts.write(
-            [
-                engine._kept(case, attempt, seconds),
-                Transcripts.spend(engine.run, self.price.currency, more),
-            ]
-        )
+        engine.transcripts.write([step, Transcripts.spend(engine.run, self.price.currency, more)])
         if broken:
             raise broken
         return reading

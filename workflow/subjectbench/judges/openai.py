@@ -127,7 +127,10 @@ class OpenAI(Backend):
 
         self._client = self._client or self._connect()
         try:
-            answer = await self._client.chat.completions.create(**self._body(request))
+            # chat.completions.create would first walk through the whole body, at twice the time.
+            answer: Any = await self._client.post(
+                "/chat/completions", cast_to=object, body=self._body(request)
+            )
         except openai.APIStatusError as error:
             raise self._refusal(error) from None
         except openai.APIConnectionError as error:
@@ -137,8 +140,8 @@ class OpenAI(Backend):
         except (openai.OpenAIError, ValueError) as error:  # a body that is no JSON
             message = f"{type(error).__name__}: {error}"
             raise SendError("retry", self._scrubbed(message)) from None
-        if isinstance(answer, str):  # a page of some proxy, with status 200
-            raise SendError("retry", self._scrubbed(f"the server's answer is no JSON: {answer}"))
+        if not isinstance(answer, Mapping):  # a page of some proxy, with status 200
+            raise SendError("retry", self._scrubbed(f"the server's answer is no reply: {answer}"))
         return self._reply(answer)
 
     async def close(self) -> None:
@@ -183,35 +186,29 @@ class OpenAI(Backend):
 
     # --- the reply -------------------------------------------------------------------------------
 
-    def _reply(self, answer: Any) -> Reply:
+    def _reply(self, answer: Mapping[str, Any]) -> Reply:
         """Read a completion, whatever is missing in it. Reasoning is not its content."""
-        choices = getattr(answer, "choices", None)
-        if not choices:
-            fault = getattr(answer, "error", None)
-            if fault:  # some gateways report errors with status 200
-                raise SendError("retry", self._scrubbed(f"the server reports an error: {fault}"))
-        choice = choices[0] if choices else None
-        message = getattr(choice, "message", None)
-        finish = getattr(choice, "finish_reason", None) or ""
-        text = _text(getattr(message, "content", None))
-        refusal = getattr(message, "refusal", None)
-        if refusal and not text:
-            text, finish = str(refusal), "content_filter"
-        usage = getattr(answer, "usage", None)
+        choices = answer.get("choices")
+        fault = answer.get("error")
+        if fault and not choices:  # some gateways report errors with status 200
+            raise SendError("retry", self._scrubbed(f"the server reports an error: {fault}"))
+        choice = _mapping(choices[0] if isinstance(choices, list) and choices else None)
+        message, usage = _mapping(choice.get("message")), _mapping(answer.get("usage"))
+        finish, text = str(choice.get("finish_reason") or ""), _text(message.get("content"))
+        if message.get("refusal") and not text:
+            text, finish = str(message["refusal"]), "content_filter"
         return Reply(
             text=text if text is None else self._without_key(text),
             finish=finish,
-            model=self._without_key(str(getattr(answer, "model", None) or "")),
-            prompt_tokens=_count(getattr(usage, "prompt_tokens", None)),
-            completion_tokens=_count(getattr(usage, "completion_tokens", None)),
+            model=self._without_key(str(answer.get("model") or "")),
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")),
         )
 
     def _refusal(self, error: APIStatusError) -> SendError:
         """Say what an HTTP status of 400 or more means for this request and the next ones."""
-        status, body = error.status_code, error.body if isinstance(error.body, Mapping) else {}
-        inner = body.get("innererror")
-        words = {error.code, error.type, inner.get("code") if isinstance(inner, Mapping) else None}
-        codes = {str(word).lower() for word in words if word}
+        status, inner = error.status_code, _mapping(_mapping(error.body).get("innererror"))
+        codes = {str(w).lower() for w in (error.code, error.type, inner.get("code")) if w}
         message = self._scrubbed(f"HTTP {status}: {error.message}")
         if codes & _FILTERED:
             return SendError("refused", message, status)
@@ -232,6 +229,10 @@ class OpenAI(Backend):
     def _scrubbed(self, text: str) -> str:
         """Strike keys out of a message, and keep it short."""
         return _SECRET.sub("***", self._without_key(" ".join(text.split())))[:500]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(content: Any) -> str | None:
