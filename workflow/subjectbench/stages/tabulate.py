@@ -245,15 +245,16 @@ def _alignment(
 
 def _requests(context: Context, units: pd.DataFrame) -> pd.DataFrame:
     """Count the requests behind the metric's answers."""
+    # Models share sample ids: pictures are told apart by model and shard too.
     answers = pd.concat(
         [
-            records.read_table("answers", folder / "answers.parquet")
-            for folder in context.roles("answers").values()
+            records.read_table("answers", folder / "answers.parquet").assign(role=role)
+            for role, folder in context.roles("answers").items()
         ],
         ignore_index=True,
     )
     request = answers["details"].map(lambda cell: details(cell).get("request"))
-    per_image = answers.assign(request=request).groupby("sample_id")["request"].nunique()
+    per_image = answers.assign(request=request).groupby(["role", "sample_id"])["request"].nunique()
     asked = pq.read_metadata(context.upstream("units") / "transcripts.parquet").num_rows
     verified = answers["ask"].isin(units.loc[units["tool"] != "face", "unit_id"])
     return composition.requests(
