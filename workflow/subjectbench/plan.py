@@ -40,22 +40,21 @@ class Asked:
         card = cards.load(kind, use.card, where)
         return cls(kind, use, card, cards.plugin(kind, card, where), cards.params(kind, use, where))
 
-    def components(self, stage: str) -> dict[str, Any]:
-        """Identity of the plug-in with its parameters, as a stage runs it."""
+    def components(self, stage: str = "") -> dict[str, Any]:
+        """Identity of the plug-in with its parameters, as a stage runs it; or by itself."""
         # Weights are hashed once, however many models and shards share the plug-in.
         if stage not in self._known:
             self._known[stage] = self._components(stage)
         return dict(self._known[stage])
 
     def _components(self, stage: str) -> dict[str, Any]:
+        modules = [f"subjectbench.{cards.room(self.kind)}.{self.card.plugin}"]
+        modules += [f"subjectbench.stages.{stage}"] if stage else []
         out = {
             "plugin": self.card.plugin,
             "version": self.plugin.version,
             "params": self.params.model_dump(mode="json", exclude=locations(self.plugin.Params)),
-            "code": identity.closure(
-                f"subjectbench.{cards.room(self.kind)}.{self.card.plugin}",
-                f"subjectbench.stages.{stage}",
-            ),
+            "code": identity.closure(*modules),
             "packages": identity.packages(self.card.packages, self.use.card),
         }
         if self.card.weights:
@@ -109,11 +108,14 @@ class Judge:
 
     @cached_property
     def components(self) -> dict[str, Any]:
-        """Identity of the judge, as the artifacts of its answers know it."""
+        """Identity of the judge, as its replies and the artifacts of its answers know it.
+
+        Without the stage that asks it: who asks, keeps and reads changes no reply.
+        """
         sources = self.asked.plugin.sources(self.asked.params, ROOT)
-        out = {**self.asked.components("judge"), "data": identity.hash_sources(sources)}
+        out = {**self.asked.components(), "data": identity.hash_sources(sources)}
         if self.encoder:
-            out["encoder"] = self.encoder.components("judge")
+            out["encoder"] = self.encoder.components()
         return out
 
     @cached_property
