@@ -141,10 +141,9 @@ def _judging(args: argparse.Namespace) -> None:
 
 def _transcripts(args: argparse.Namespace) -> None:
     """Export the replies that judges gave, or take in those of an export."""
-    from subjectbench.judges.transcripts import Transcripts
-    from subjectbench.stages.judge import transcripts_file
+    from subjectbench.stages.judge import open_transcripts
 
-    with Transcripts(transcripts_file(Path(_read_config(args.config).results))) as store:
+    with open_transcripts(Path(_read_config(args.config).results)) as store:
         if args.action == "export":
             print(f"{args.file}: {store.export(None, args.file)} replies")
         else:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from subjectbench import cards, records
 from subjectbench.decompositions.base import Case, Decomposition
+from subjectbench.judges import replies
 from subjectbench.judges.base import Reply, Request
 from subjectbench.judges.engine import Engine
 from subjectbench.records import Status
@@ -28,7 +29,7 @@ def run(context: Context) -> None:
     prepared = Prepared(context.upstream("benchmark"))
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
-        with open_transcripts(context) as store:
+        with open_transcripts(context.store.results) as store:
             if decomposition.asks_judge:
                 engine = open_engine(context, store)
                 found, keys = _asked(decomposition, prepared, engine)
@@ -66,13 +67,12 @@ class _Split:
 
 
 def _reader(decomposition: Decomposition) -> Callable[[Request, Reply], _Split]:
-    def read(_: Request, reply: Reply) -> _Split:
-        if reply.finish == "length":
-            return _Split(Status.UNPARSABLE, "truncated")
-        if not reply.text:
-            return _Split(Status.UNPARSABLE, "empty")
+    def read(request: Request, reply: Reply) -> _Split:
+        said = replies.read(request, reply)  # asks nothing by name: is it an answer at all?
+        if said.fault:
+            return _Split(said.status, said.fault)
         try:
-            units = decomposition.read(reply.text)
+            units = decomposition.read(reply.text or "")
         except ValueError as error:
             return _Split(Status.UNPARSABLE, str(error))
         return _Split(Status.OK, units=tuple(units))
@@ -96,4 +96,4 @@ def _asked(
     for case, outcome in zip(cases, outcomes, strict=True):
         units = decomposition.chosen(list(outcome.reading.units)) if outcome.reading else []
         found.append((case.case_id, units or (outcome.status, outcome.fault)))
-    return found, [outcome.key for outcome in outcomes]
+    return found, [key for outcome in outcomes for key in outcome.keys]

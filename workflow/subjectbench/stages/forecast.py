@@ -12,10 +12,9 @@ from PIL import Image
 from subjectbench import cards
 from subjectbench.decompositions.base import Case
 from subjectbench.judges.engine import Forecast, forecast
-from subjectbench.judges.transcripts import Transcripts
 from subjectbench.rubrics.base import Judged, Rubric
 from subjectbench.stages.base import Context, subject_shard
-from subjectbench.stages.judge import Samples, transcripts_file
+from subjectbench.stages.judge import Samples, open_transcripts
 from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Plan
 from subjectbench.units import Unit
@@ -99,7 +98,7 @@ def _exact(context: Context, rubric: Rubric) -> Forecast:
     judge = context.artifact.job["judge"]
     price = context.build("judge", judge)[1].price
     total = Forecast()
-    with Transcripts(transcripts_file(context.store.results)) as store:
+    with open_transcripts(context.store.results) as store:
         for batch in Samples(context, rubric).batches(context.run.batch_size):
             requests = [request for sample in batch for request in rubric.requests(sample)]
             total += forecast(requests, price, judge["identity"], store)

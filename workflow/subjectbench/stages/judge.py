@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -29,11 +31,6 @@ RUN_VARIABLE = "SUBJECTBENCH_RUN"
 """Environment variable that names a run, over all of whose jobs a budget is counted."""
 
 
-def transcripts_file(results: Path) -> Path:
-    """Where the transcript store of a results folder lies."""
-    return results / "transcripts.sqlite"
-
-
 def run(context: Context) -> None:
     """Write answers.parquet (a row per picture and question) and transcripts.parquet."""
     plugin, card, params = context.plugin("rubric")
@@ -41,7 +38,7 @@ def run(context: Context) -> None:
     samples = Samples(context, rubric)
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
-        with open_transcripts(context) as store:
+        with open_transcripts(context.store.results) as store:
             if rubric.imported:
                 rows, keys = _imported(rubric, samples)
             else:
@@ -54,20 +51,26 @@ def run(context: Context) -> None:
     context.store.make(context.artifact, build)
 
 
-def open_transcripts(context: Context) -> Transcripts:
-    """Open the transcript store of the results folder.
+def open_transcripts(results: Path) -> Transcripts:
+    """Open the transcript store of a results folder.
 
     A new one takes in the transcripts of every artifact that is there: after a fresh clone and
-    restored artifacts, a changed parser must not buy the same replies again.
+    restored artifacts, a changed parser must not buy the same replies again. It is there only once
+    it has them all, whoever is killed or comes second meanwhile.
     """
-    path = transcripts_file(context.store.results)
-    new = not path.is_file()
-    store = Transcripts(path)
-    if new:
-        for kind in ("decompose", "judge"):
-            for archive in (context.store.results / "store" / kind).rglob("transcripts.parquet"):
-                store.load(archive)
-    return store
+    path = results / "transcripts.sqlite"
+    if not path.is_file():
+        kinds = (results / "store" / kind for kind in ("decompose", "judge"))
+        archives = sorted(p for kind in kinds for p in kind.rglob("transcripts.parquet"))
+        results.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=results, prefix=".transcripts-") as folder:
+            new = Path(folder) / path.name
+            with Transcripts(new) as store:
+                for archive in archives:
+                    store.load(archive)
+            with suppress(FileExistsError):
+                path.hardlink_to(new)
+    return Transcripts(path)
 
 
 def open_engine(context: Context, store: Transcripts) -> Engine:
@@ -133,7 +136,7 @@ class Samples:
 
 
 Rows = tuple[list[dict[str, Any]], list[str]]
-"""Rows of answers, and the keys of the requests behind them."""
+"""Rows of answers, and the keys of the requests behind them, follow-ups included."""
 
 
 def _imported(rubric: Rubric, samples: Samples) -> Rows:
@@ -154,7 +157,7 @@ def _asked(rubric: Rubric, samples: Samples, engine: Engine, context: Context) -
         asked = [(sample, request) for sample in batch for request in rubric.requests(sample)]
         outcomes = engine.ask([request for _, request in asked], replies.read)
         for (sample, _), outcome in zip(asked, outcomes, strict=True):
-            keys.append(outcome.key)
+            keys += outcome.keys
             rows += _answers(sample.sample_id, outcome)
     return rows, keys
 
