@@ -123,3 +123,14 @@ def test_requests_against_the_reference() -> None:
         composition.requests(
             units(), generators=4, replicates=0, calls_per_image=1, calls_per_case=0
         )
+
+
+def test_requests_where_no_case_could_be_decomposed() -> None:
+    """A study whose judge splits no case still gets its tables."""
+    failed = units()
+    failed = failed[failed["status"] != "ok"]
+    frame = composition.requests(
+        failed, generators=4, replicates=2, calls_per_image=0, calls_per_case=2, noes=0
+    ).set_index("step")
+    assert frame.loc["total", ["here", "reference"]].tolist() == [0, 0]
+    assert frame[["here_per_case", "reference_per_case", "here_per_image"]].isna().all(axis=None)

@@ -8,17 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subjectbench import cards
+from subjectbench import cards, records
 from subjectbench.cards import JudgeCard
 from subjectbench.config import Strict, Use, load_study
 from subjectbench.judges.base import Backend, Reply, Request
 from subjectbench.judges.transcripts import Transcripts
 from subjectbench.plan import make_plan
 from subjectbench.rubrics.base import Judged
-from subjectbench.stages import decompose, judge
+from subjectbench.stages import decompose, judge, tabulate
 from subjectbench.stages.judge import open_transcripts
 from subjectbench.vocabulary import Status
 from tests.judging import engine, questions, read, store_at
@@ -154,6 +156,50 @@ def test_a_store_is_not_there_before_it_has_all_restored_transcripts(
     monkeypatch.setattr(Transcripts, "load", another_comes_first)
     with open_transcripts(results) as store:
         assert set(store.attempts(keys)) == set(keys)
+
+
+# --- what it took ---------------------------------------------------------------------------------
+
+
+def counted(folder: Path, answers: dict[str, list[dict[str, Any]]]) -> pd.DataFrame:
+    """Requests by step, of a person's case h and an animal's case a with two units each."""
+    unit = {"status": "ok", "level": "part", "relevance": "image_only", "weight": 3}
+    rows = [
+        {"case_id": c, "unit_id": f"part/{n}", "name": n, "question": "Same?", "tool": tool, **unit}
+        for c, n, tool in [
+            ("a", "face", "vqa"),
+            ("a", "tail", "vqa"),
+            ("h", "face", "face"),
+            ("h", "hat", "vqa"),
+        ]
+    ]
+    units = records.table("units", [row | {"details": "{}"} for row in rows], "test")
+    pq.write_table(pa.table({"key": ["k1", "k2"]}), folder / "transcripts.parquet")
+    for role, found in answers.items():
+        (folder / role).mkdir()
+        records.write_table("answers", found, folder / role / "answers.parquet")
+    context: Any = SimpleNamespace(
+        roles=lambda _: {role: folder / role for role in answers},
+        upstream=lambda _: folder,
+        artifact=SimpleNamespace(job={"generators": [{}], "samples_per_case": 1}),
+    )
+    return tabulate._requests(context, units).set_index("step")
+
+
+def no(case: str, name: str) -> dict[str, Any]:
+    row = {"sample_id": f"{case}-s0", "ask": f"part/{name}", "status": "ok", "value": 0.0}
+    return row | {"details": '{"request": "k"}'}
+
+
+def test_a_face_counts_as_compared_only_in_its_own_case(tmp_path: Path) -> None:
+    noes = [no("a", "face"), no("a", "tail"), no("h", "face"), no("h", "hat")]
+    frame = counted(tmp_path, {"g0": noes})
+    assert frame.loc["explanation", "reference"] == 3  # all but the person's face
+
+
+def test_requests_without_any_answer(tmp_path: Path) -> None:
+    frame = counted(tmp_path, {"g0": []})
+    assert frame.loc[["decomposition", "verification"], "here"].tolist() == [2, 0]
 
 
 # --- who judges ----------------------------------------------------------------------------------

@@ -142,15 +142,16 @@ def requests(
         Columns ``step, here, reference, here_per_case, reference_per_case, here_per_image,
         reference_per_image, note``; steps ``decomposition, questions, verification, explanation,
         total``. Without ``noes`` the reference's total is a lower bound, and the note says so.
+        Without any case that has units there are no requests, per case and image as well.
 
     Raises:
-        InputError: no case has units, or fewer than one picture per case.
+        InputError: fewer than one picture per case.
     """
     ok = units[units["status"] == Status.OK]
     cases = ok["case_id"].nunique()
     images = cases * generators * replicates
-    if not images:
-        raise InputError("requests", f"{cases} cases, {generators} models, {replicates} replicates")
+    if generators * replicates < 1:
+        raise InputError("requests", f"{generators} models, {replicates} replicates")
     asked = int((ok["tool"] != "face").sum())
     steps: list[tuple[str, float, float | None]] = [
         ("decomposition", calls_per_case * cases, cases),
@@ -163,8 +164,8 @@ def requests(
     for step, ours, theirs in [*steps, ("total", here, there)]:
         row: dict[str, Any] = {"step": step, "here": round(ours), "reference": theirs}
         for name, per in (("case", cases), ("image", images)):
-            row[f"here_per_{name}"] = ours / per
-            row[f"reference_per_{name}"] = None if theirs is None else theirs / per
+            row[f"here_per_{name}"] = ours / per if per else None
+            row[f"reference_per_{name}"] = theirs / per if per and theirs is not None else None
         uncounted = noes is None and step in ("explanation", "total")
         row["note"] = "the reference's explanations are not counted" if uncounted else ""
         rows.append(row)

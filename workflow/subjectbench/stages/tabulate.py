@@ -111,12 +111,16 @@ def read_scores(context: Context) -> pd.DataFrame:
 
 def placed(rows: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
     """Add to rows of samples what is known of their cases."""
-    # "<case>-s<replicate>" is how generation names samples.
-    rows = rows.assign(case_id=rows["sample_id"].str.rpartition("-")[0])
+    rows = rows.assign(case_id=_cases_of(rows))
     unknown = set(rows["case_id"]) - set(cases["case_id"])
     if unknown:
         raise RuntimeError(f"rows of unknown cases: {unknown}")
     return rows.merge(cases[CASE_COLUMNS], on="case_id", validate="many_to_one")
+
+
+def _cases_of(rows: pd.DataFrame) -> pd.Series[str]:
+    # "<case>-s<replicate>" is how generation names samples. (rpartition needs at least one row.)
+    return rows["sample_id"].str.rsplit("-", n=1).str[0]
 
 
 def read_targets(context: Context) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
@@ -256,14 +260,18 @@ def _requests(context: Context, units: pd.DataFrame) -> pd.DataFrame:
     request = answers["details"].map(lambda cell: details(cell).get("request"))
     per_image = answers.assign(request=request).groupby(["role", "sample_id"])["request"].nunique()
     asked = pq.read_metadata(context.upstream("units") / "transcripts.parquet").num_rows
-    verified = answers["ask"].isin(units.loc[units["tool"] != "face", "unit_id"])
+    # A face is compared in one case and asked about in another.
+    judged = units.loc[units["tool"] != "face", ["case_id", "unit_id"]]
+    verified = answers.assign(case_id=_cases_of(answers)).merge(
+        judged, left_on=["case_id", "ask"], right_on=["case_id", "unit_id"]
+    )
     return composition.requests(
         units,
         generators=len(context.artifact.job["generators"]),
         replicates=context.artifact.job["samples_per_case"],
-        calls_per_image=float(per_image.mean()),
+        calls_per_image=float(per_image.mean()) if len(per_image) else 0.0,
         calls_per_case=asked / units["case_id"].nunique(),
-        noes=int((answers.loc[verified, "value"] < 0.5).sum()),
+        noes=int((verified["value"] < 0.5).sum()),
     )
 
 
