@@ -6,8 +6,9 @@ and alignment with all conditions. How ties and gaps were treated is not stated 
 * Only order counts. Equal ranks are ties, and 1, 2, 2, 4 and 1, 2, 2, 3 say the same.
 * A model's value is the number of models that it beats, a tie counting half: the number of ranked
   models minus the average rank; 0 is worst, ``n - 1`` best. Higher is better.
-* What a rater left out is ``missing``, and the rest is ordered among itself. A case of which a
-  rater ranked fewer than ``min_models`` is ``missing`` for that rater as a whole.
+* A case is ``missing`` for a rater as a whole who left out a model that another rater of it ranked,
+  or ranked fewer than ``min_models``. Ranks among a part cannot be averaged with ranks among all:
+  a model left out by one of two raters who agree could come out above their common favourite.
 * Cases that no rater touched have no rows.
 """
 
@@ -228,9 +229,13 @@ def rank_rows(
 ) -> list[dict[str, Any]]:
     """Return rows of ``records.RATINGS``: one per rater and picture of a ranked case, sorted."""
     generators = sorted({generator for _, generator in shown})
+    most: dict[str, set[str]] = {}
+    for (case, _), ranked in ranks.items():
+        most.setdefault(case, set()).update(ranked)
     rows = []
     for (case, rater), ranked in ranks.items():
-        values = preferences(ranked) if len(ranked) >= min_models else {}
+        whole = len(ranked) >= max(min_models, len(most[case]))
+        values = preferences(ranked) if whole else {}
         for generator in generators:
             if (case, generator) in shown:
                 value = values.get(generator)
