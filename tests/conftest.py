@@ -131,6 +131,29 @@ def vit_checkpoint_with_pooler(tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
+def dinov2_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DINOv2 with 14 px patches, a position table for 56 px and the hub's preprocessing."""
+    import torch
+    from transformers import Dinov2Config, Dinov2Model
+    from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
+
+    folder = tmp_path_factory.mktemp("dinov2")
+    torch.manual_seed(10)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 2}
+    model = Dinov2Model(Dinov2Config(**sizes, image_size=56, patch_size=14))
+    for value in model.parameters():
+        torch.nn.init.normal_(value, std=0.3)
+    model.save_pretrained(folder)
+    BitImageProcessorPil(
+        size={"shortest_edge": 256},
+        crop_size={"height": 224, "width": 224},
+        image_mean=VIT_MEAN,
+        image_std=VIT_STD,
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def qwen_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Qwen2.5-VL with random weights, one token per byte, and "yes" and "no" as tokens."""
     import torch

@@ -281,3 +281,61 @@ def test_vit_batches_change_no_bit(vit: Any, picture: Make) -> None:
     alone = np.concatenate([vit.images([p]) for p in photos])
     assert vit.images(photos).tobytes() == alone.tobytes()
     assert vit.images([]).shape == (0, 24)
+
+
+# --- DINOv2 --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dinov2(dinov2_checkpoint: Path) -> Any:
+    return encoder(
+        Vit, dinov2_checkpoint, architecture="dinov2", resize=80, crop=70, compute_batch=2
+    )
+
+
+def test_dinov2_is_the_class_token_after_the_last_norm(dinov2: Any, picture: Make) -> None:
+    """CLIP-06: neither the mean of the patches nor a state before the norm."""
+    photo = picture(8, (90, 60))
+    found = dinov2.images([photo])[0]
+    assert found.dtype == np.float32 and found.shape == (24,)
+    cropped = shorter_side_and_crop(photo, 80, 70, Image.Resampling.BICUBIC)
+    values = torch.from_numpy(pixels(cropped, VIT_MEAN, VIT_STD))[None]
+    states = []
+    hook = dinov2.model.layernorm.register_forward_pre_hook(lambda _, args: states.append(args[0]))
+    with torch.inference_mode():
+        whole = dinov2.model(pixel_values=values)
+    hook.remove()
+    state = states[0][0].numpy().astype(np.float64)
+    assert state.shape == (26, 24)  # 5 x 5 patches, from a table of 4 x 4
+    norm = {n: v.detach().numpy() for n, v in dinov2.model.layernorm.named_parameters()}
+    centred = state - state.mean(1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(1, keepdims=True) + dinov2.model.layernorm.eps)
+    by_hand = centred / deviation * norm["weight"] + norm["bias"]
+    np.testing.assert_allclose(found, by_hand[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found, whole.pooler_output.numpy()[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(found - by_hand[1:].mean(0)).max() > 1e-2
+    assert np.abs(found - state[0]).max() > 1e-2
+
+
+def test_dinov2_loads_alike_under_every_seed(
+    dinov2_checkpoint: Path, dinov2: Any, picture: Make
+) -> None:
+    photo = picture(9)
+    torch.manual_seed(99)
+    params = {"architecture": "dinov2", "resize": 80, "crop": 70, "compute_batch": 2}
+    again = encoder(Vit, dinov2_checkpoint, **params)
+    assert again.images([photo]).tobytes() == dinov2.images([photo]).tobytes()
+
+
+def test_a_checkpoint_of_the_other_architecture_is_refused(
+    dinov2_checkpoint: Path, vit_checkpoint: Path
+) -> None:
+    for folder, architecture in ((dinov2_checkpoint, "vit"), (vit_checkpoint, "dinov2")):
+        with pytest.raises(InputError, match="tensors missing"):
+            encoder(Vit, folder, architecture=architecture)
+
+
+def test_a_crop_of_no_whole_patches_is_refused(dinov2_checkpoint: Path) -> None:
+    """CLIP-06: 57 px with 14 px patches would silently become 56."""
+    with pytest.raises(InputError, match="57 px are no whole number of patches of 14 px"):
+        encoder(Vit, dinov2_checkpoint, architecture="dinov2", resize=60, crop=57)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,73 @@ def load(
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(path, f"cannot be read: {error}", "restore the files") from error
+    return _checked(model, info, path, ignore).to(device).eval()
+
+
+def from_tensors(
+    model_class: Any,
+    config: Any,
+    state: Mapping[str, Any],
+    where: Path,
+    device: str,
+    **options: Any,
+) -> Any:
+    """Build a transformers model in evaluation mode, float32, from tensors that were read already.
+
+    Args:
+        model_class: e.g. ``transformers.CLIPModel``.
+        config: of the class.
+        state: every tensor of the model by its name.
+        where: the file that the tensors come from, for errors.
+        device: torch device.
+        options: for the class's constructor.
+
+    Raises:
+        InputError: a tensor is missing, unexpected or of another shape.
+    """
+    import torch
+
+    model, info = model_class.from_pretrained(
+        None,
+        config=config,
+        state_dict=dict(state),
+        output_loading_info=True,
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        **options,
+    )
+    return _checked(model, info, where, ()).to(device).eval()
+
+
+def tensors(file: Path) -> dict[str, Any]:
+    """Read a file of tensors by name: safetensors, or PyTorch's own form without any code in it.
+
+    A PyTorch file may hold other entries beside the tensors, as its author left them.
+
+    Raises:
+        InputError: not there, damaged, or it holds more than plain data.
+    """
+    import pickle
+
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        if file.suffix == ".safetensors":
+            return dict(load_file(file))
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise InputError(file, "no such file", "restore it; the card says where from") from error
+    except (OSError, RuntimeError, SafetensorError, pickle.UnpicklingError, EOFError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(file, f"cannot be read: {reason}", "restore the file") from error
+    if not isinstance(found, Mapping):
+        raise InputError(file, "holds no tensors by name", "use the right checkpoint")
+    return dict(found)
+
+
+def _checked(model: Any, info: dict[str, Any], where: Path, ignore: tuple[str, ...]) -> Any:
     faults = {
         "missing": sorted(info["missing_keys"]),
         "unexpected": sorted(
@@ -127,9 +195,9 @@ def load(
     for fault, keys in faults.items():
         if keys:
             raise InputError(
-                path, f"{len(keys)} tensors {fault}, first '{keys[0]}'", "use the right checkpoint"
+                where, f"{len(keys)} tensors {fault}, first '{keys[0]}'", "use the right checkpoint"
             )
-    return model.to(device).eval()
+    return model
 
 
 def check_tensors(model: Any, file: Path) -> None:

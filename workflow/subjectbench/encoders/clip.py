@@ -1,8 +1,9 @@
-"""CLIP, and models of its form: OpenAI's checkpoints, and fine-tuned ones such as HPSv2's."""
+"""CLIP, and models of its form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -37,13 +38,9 @@ class Clip(Encoder):
 
     def __init__(self, params: Any, card: EncoderCard, device: str) -> None:
         super().__init__(params, card, device)
-        from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
-
         assert card.weights is not None
         path = checkpoint.folder(card.weights)
-        self.model = checkpoint.load(CLIPModel, card.weights, device)
-        self.processor = AutoImageProcessor.from_pretrained(path, backend="pil")
-        self.tokenizer = AutoTokenizer.from_pretrained(path)
+        self._load(path)
         # 2 stands for "the highest id" in old configs. Any other wrong id, and every text would be
         # pooled at its first token.
         end = self.model.config.text_config.eos_token_id
@@ -62,6 +59,17 @@ class Clip(Encoder):
                     "with the other activation the same weights give other scores",
                 )
 
+    def _load(self, path: Path) -> None:
+        from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+
+        self.model = checkpoint.load(CLIPModel, path, self.device)
+        self.processor = AutoImageProcessor.from_pretrained(path, backend="pil")
+        self.tokenizer = AutoTokenizer.from_pretrained(path)
+
+    def pixels(self, pictures: Sequence[Image.Image]) -> Any:
+        """Preprocess RGB pictures. Returns a float32 tensor (n, 3, side, side)."""
+        return self.processor(images=pictures, return_tensors="pt")["pixel_values"]
+
     def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Embed RGB pictures. Returns float32 (n, projection_dim)."""
         return self._run(pictures, self._image_batch)
@@ -75,8 +83,7 @@ class Clip(Encoder):
         return self._run(texts, self._text_batch)
 
     def _image_batch(self, pictures: list[Image.Image]) -> Any:
-        pixels = self.processor(images=pictures, return_tensors="pt")["pixel_values"]
-        return self.model.get_image_features(pixel_values=pixels.to(self.device))
+        return self.model.get_image_features(pixel_values=self.pixels(pictures).to(self.device))
 
     def _text_batch(self, texts: list[str]) -> Any:
         length = self.model.config.text_config.max_position_embeddings

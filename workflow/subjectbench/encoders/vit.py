@@ -1,9 +1,9 @@
-"""Vision transformers whose class token is the embedding: DINO and models of its form."""
+"""Vision transformers whose class token is the embedding: DINO, DINOv2 and models of their form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from subjectbench.batches import fixed_batches
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
 from subjectbench.encoders.base import Encoder
+from subjectbench.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Vit(Encoder):
-    """``transformers.ViTModel`` without its pooler: the class token after the last norm.
+    """The class token after the last norm: ``ViTModel`` without its pooler, or ``Dinov2Model``.
 
     Preprocessing: where the card gives ``resize`` and ``crop``, shorter side and centre crop
     (DreamBooth's DINO: 256 and 224, bicubic), rounded as torchvision does; otherwise the
@@ -29,24 +30,35 @@ class Vit(Encoder):
     class Params(Strict):
         """Parameters of a ViT card."""
 
+        architecture: Literal["vit", "dinov2"] = Field(
+            default="vit", description="The checkpoint's: DINO's files are plain ViTs, DINOv2's not"
+        )
         resize: int | None = Field(default=None, ge=1, description="Shorter side in pixels")
         crop: int | None = Field(default=None, ge=1, description="Centre crop in pixels")
         compute_batch: int = Field(default=12, ge=1, description="Rows of every forward pass")
 
     def __init__(self, params: Any, card: EncoderCard, device: str) -> None:
         super().__init__(params, card, device)
-        from transformers import AutoImageProcessor, ViTModel
+        from transformers import AutoImageProcessor, Dinov2Model, ViTModel
 
         assert card.weights is not None
-
-        # Without a pooler, which would be filled with random numbers if the file has none. Not by
-        # a subclass: transformers renames a checkpoint's tensors by the name of the class.
-        self.model = checkpoint.load(
-            ViTModel, card.weights, device, ignore=("pooler.",), add_pooling_layer=False
-        )
-        self.processor = AutoImageProcessor.from_pretrained(
-            checkpoint.folder(card.weights), backend="pil"
-        )
+        path = checkpoint.folder(card.weights)
+        if params.architecture == "dinov2":
+            self.model = checkpoint.load(Dinov2Model, path, device)
+        else:
+            # Without a pooler, which would be filled with random numbers if the file has none. Not
+            # by a subclass: transformers renames a checkpoint's tensors by the name of the class.
+            self.model = checkpoint.load(
+                ViTModel, path, device, ignore=("pooler.",), add_pooling_layer=False
+            )
+        patch = self.model.config.patch_size
+        if params.crop and params.crop % patch:
+            raise InputError(
+                "params.crop",
+                f"{params.crop} px are no whole number of patches of {patch} px",
+                "the rest would be left out without a word",
+            )
+        self.processor = AutoImageProcessor.from_pretrained(path, backend="pil")
 
     def _crop(self, picture: Image.Image) -> Image.Image:
         from PIL import Image
@@ -60,19 +72,22 @@ class Vit(Encoder):
             picture = picture.crop((left, top, left + self.params.crop, top + self.params.crop))
         return picture
 
+    def pixels(self, pictures: Sequence[Image.Image]) -> Any:
+        """Preprocess RGB pictures. Returns a float32 tensor (n, 3, height, width)."""
+        own = {"do_resize": False, "do_center_crop": False} if self.params.crop else {}
+        cropped = [self._crop(p) for p in pictures]
+        return self.processor(images=cropped, return_tensors="pt", **own)["pixel_values"]
+
     def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Embed RGB pictures. Returns float32 (n, hidden_size)."""
         import numpy as np
         import torch
 
         rows = []
-        own = {"do_resize": False} if self.params.crop else {}
         with torch.inference_mode():
             for batch, count in fixed_batches(pictures, self.params.compute_batch):
-                pixels = self.processor(
-                    images=[self._crop(p) for p in batch], return_tensors="pt", **own
-                )["pixel_values"]
-                states = self.model(pixel_values=pixels.to(self.device)).last_hidden_state
+                pixels = self.pixels(batch).to(self.device)
+                states = self.model(pixel_values=pixels).last_hidden_state
                 rows.append(states[:count, 0].cpu().numpy())
         width = self.model.config.hidden_size
         return np.concatenate(rows) if rows else np.zeros((0, width), np.float32)
