@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark, check_id, check_prompt, near, read_json
+from subjectbench.benchmarks.catalogue import plain
 from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError, suggest
 
@@ -56,11 +57,6 @@ IMPERATIVES = frozenset((
 ))
 # fmt: on
 """First words of prompts that order an edit instead of describing a picture."""
-
-
-def _plain(text: str) -> str:
-    """Lower case, hyphens as spaces: 'Spider-Man' names the subject 'spider man'."""
-    return re.sub(r"[\s-]+", " ", text.casefold()).strip()
 
 
 class DshBench(Benchmark):
@@ -272,7 +268,7 @@ class DshBench(Benchmark):
 
     @staticmethod
     def _odd_prompt(add: Any, number: str, case: str, label: str, prompt: str) -> None:
-        if _plain(label) not in _plain(prompt):
+        if plain(label) not in plain(prompt):
             add("subject_not_in_prompt", f"{label}: {prompt}", number, case)
         if prompt.split()[0].rstrip(",.:").casefold() in IMPERATIVES:
             add("imperative_edit", prompt, number, case)
