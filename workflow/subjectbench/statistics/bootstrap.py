@@ -8,9 +8,10 @@ exactly the value of the expanded sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +24,10 @@ MAX_UNDEFINED = 0.05
 """Largest share of undefined draws (no variance, no samples) with which an interval is given."""
 
 MAX_KENDALL = 4000
-"""Most pairs for a bootstrap of Kendall's tau-b, whose cost grows with their square."""
+"""Most clusters for a bootstrap of Kendall's tau-b: a draw costs their square."""
 
-_CHUNK = 2_000_000  # elements of a draws x samples block; bounds memory
+_CHUNK = 2_000_000  # elements of a table of pairs; bounds memory
+_CACHED = 100_000  # elements of a draws x samples block: a few of them fit a processor's cache
 
 Floats = NDArray[np.float64]
 
@@ -226,43 +228,127 @@ def s_h_interval(
     return percentile(drawn, confidence, len(resample.labels))
 
 
-def _ranks(x: Floats, weights: Floats) -> Floats:
-    """Average ranks in every draw, shape (draws, n); sample i stands for weights[:, i] copies."""
-    order = np.argsort(x, kind="stable")
-    new = np.concatenate([[True], np.diff(x[order]) != 0])
-    group = np.empty(len(x), dtype=np.int64)
-    group[order] = np.cumsum(new) - 1
-    sizes = np.add.reduceat(weights[:, order], np.flatnonzero(new), axis=1)
-    ranks: Floats = (np.cumsum(sizes, axis=1) - sizes + (sizes + 1.0) / 2.0)[:, group]
-    return ranks
+class _Side(NamedTuple):
+    """One variable, sorted, with its ties."""
+
+    order: NDArray[np.int64]  # (n,), positions of the samples from lowest to highest
+    starts: NDArray[np.int64]  # (groups,), where in that order a new value begins
+    group: NDArray[np.int64]  # (n,), group of each sample
+
+    @classmethod
+    def of(cls, values: Floats) -> _Side:
+        order = np.argsort(values, kind="stable")
+        new = np.concatenate([[True], np.diff(values[order]) != 0])
+        group = np.empty(len(values), dtype=np.int64)
+        group[order] = np.cumsum(new) - 1
+        return cls(order, np.flatnonzero(new), group)
+
+    def sizes(self, codes: NDArray[np.int64], weights: Floats) -> Floats:
+        """How many copies a draw has of each value, shape (draws, groups)."""
+        copies: Floats = weights[:, codes[self.order]]
+        if len(self.starts) < len(self.order):
+            copies = np.add.reduceat(copies, self.starts, axis=1)
+        return copies
 
 
-def _spearman_block(x: Floats, y: Floats, weights: Floats) -> Floats:
-    total = weights.sum(axis=1)
-    centre = ((total + 1.0) / 2.0)[:, None]  # the mean of average ranks, exactly
-    dx, dy = _ranks(x, weights) - centre, _ranks(y, weights) - centre
-    wx = weights * dx
-    cov, vx = (wx * dy).sum(axis=1), (wx * dx).sum(axis=1)
-    vy = (weights * dy * dy).sum(axis=1)
+def _by_block(
+    function: Callable[[Floats], Floats], weights: Floats, width: int, elements: int
+) -> Floats:
+    """Apply to a few draws at a time: a table of them with this width has this many elements."""
+    step = max(1, elements // width)
+    blocks = [function(weights[i : i + step]) for i in range(0, len(weights), step)]
+    return np.concatenate(blocks) if blocks else np.empty(0)
+
+
+def _ratio(top: Floats, left: Floats, right: Floats, total: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        r = cov / np.sqrt(vx * vy)
-    known: Floats = np.where((vx > 0) & (vy > 0) & (total >= MIN_N), np.clip(r, -1, 1), np.nan)
+        r = np.clip(top / np.sqrt(left * right), -1, 1)
+    known: Floats = np.where((left > 0) & (right > 0) & (total >= MIN_N), r, np.nan)
     return known
 
 
-def _kendall_draws(x: Floats, y: Floats, weights: Floats) -> Floats:
-    sx, sy = np.sign(x[:, None] - x[None, :]), np.sign(y[:, None] - y[None, :])
-    total = weights.sum(axis=1)
+def _spearman_draws(x: Floats, y: Floats, codes: NDArray[np.int64], weights: Floats) -> Floats:
+    """Pearson's r of the average ranks among copies.
 
-    def quadratic(m: Floats) -> Floats:
-        result: Floats = ((weights @ m) * weights).sum(axis=1)
-        return result
+    Less its mean, a value's rank is the number of copies below it plus half of its own, less half
+    of all; the sum of squares of all ranks is (N^3 - sum of t^3) / 12, with t copies of a value.
+    Every number here is a multiple of 1/4 and, up to 200,000 samples, an exact float.
+    """
+    a, b = _Side.of(x), _Side.of(y)
+    samples = np.bincount(codes, minlength=weights.shape[1]).astype(np.float64)
 
-    top, nx, ny = quadratic(sx * sy), quadratic(np.abs(sx)), quadratic(np.abs(sy))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        tau = top / np.sqrt(nx * ny)
-    known: Floats = np.where((nx > 0) & (ny > 0) & (total >= MIN_N), np.clip(tau, -1, 1), np.nan)
-    return known
+    def ranks(sizes: Floats, total: Floats) -> tuple[Floats, Floats]:
+        dev = np.cumsum(sizes, axis=1)
+        dev -= sizes / 2.0
+        dev -= total[:, None] / 2.0
+        return dev, (total**3 - np.einsum("ij,ij,ij->i", sizes, sizes, sizes)) / 12.0
+
+    def rho(block: Floats) -> Floats:
+        total = block @ samples
+        dx, vx = ranks(a.sizes(codes, block), total)
+        dy, vy = ranks(b.sizes(codes, block), total)
+        copies = block[:, codes[a.order]]
+        if dx.shape != copies.shape:
+            dx = dx[:, a.group[a.order]]
+        cov = np.einsum("ij,ij,ij->i", copies, dx, dy[:, b.group[a.order]])
+        return _ratio(cov, vx, vy, total)
+
+    return _by_block(rho, weights, len(x), _CACHED)
+
+
+def _concordance(a: _Side, b: _Side, codes: NDArray[np.int64]) -> Floats:
+    """Concordant less discordant pairs between any two clusters, shape (k, k)."""
+    by_cluster = np.argsort(codes, kind="stable")
+    x, y = a.group[by_cluster], b.group[by_cluster]
+    starts = np.flatnonzero(np.diff(codes[by_cluster], prepend=-1))
+    table = np.zeros((len(starts), len(starts)))
+    for row, (first, last) in enumerate(zip(starts, [*starts[1:], len(x)])):
+        step = max(1, _CHUNK // len(x))
+        for i in range(first, last, step):
+            some = slice(i, min(i + step, last))
+            signs = _signs(x[some], x)
+            signs *= _signs(y[some], y)
+            table[row] += np.add.reduceat(signs.sum(axis=0, dtype=np.int64), starts)
+    return table
+
+
+def _signs(some: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int8]:
+    signs = (some[:, None] > of).view(np.int8)
+    signs -= (some[:, None] < of).view(np.int8)
+    return signs
+
+
+def _kendall_draws(x: Floats, y: Floats, codes: NDArray[np.int64], weights: Floats) -> Floats:
+    """Tau-b as a quadratic form in the multiplicities of clusters.
+
+    The signs of all pairs are added up once per pair of clusters; what a draw has of them is that
+    table weighted by both multiplicities. Pairs that are not tied are all pairs less those within
+    groups of copies of a value. All are whole numbers and exact floats.
+    """
+    a, b = _Side.of(x), _Side.of(y)
+    present, codes = np.unique(codes, return_inverse=True)
+    weights = weights[:, present]
+    if len(present) > MAX_KENDALL:
+        raise InputError(
+            "bootstrap",
+            f"{len(present)} clusters are too many for Kendall's tau-b (limit {MAX_KENDALL})",
+            "use Spearman for the interval",
+        )
+    table = _concordance(a, b, codes)
+    total = weights @ np.bincount(codes).astype(np.float64)
+
+    def untied(side: _Side) -> Floats:
+        def tied(block: Floats) -> Floats:
+            sizes = side.sizes(codes, block)
+            return np.einsum("ij,ij->i", sizes, sizes)
+
+        return total**2 - _by_block(tied, weights, len(x), _CACHED)
+
+    def net(block: Floats) -> Floats:
+        return np.einsum("ij,ij->i", block @ table, block)
+
+    top = _by_block(net, weights, len(present), _CHUNK)
+    return _ratio(top, untied(a), untied(b), total)
 
 
 def correlation_draws(
@@ -281,30 +367,18 @@ def correlation_draws(
         Shape (draws,), NaN where a draw has no variance or fewer than ``MIN_N`` pairs.
 
     Raises:
-        InputError: bad shapes or values, an unknown method, or more than ``MAX_KENDALL`` pairs.
+        InputError: bad shapes or values, an unknown method, or, for Kendall's tau-b, more than
+            ``MAX_KENDALL`` clusters.
     """
     a, b = pairs(x, y)
     codes = resample.codes(clusters)
     if len(codes) != len(a):
         raise InputError("bootstrap", f"{len(a)} pairs for {len(codes)} clusters", "join by id")
-    draws = len(resample.weights)
-    if not len(a):
-        return np.full(draws, np.nan)
-    if name == "spearman":
-        step = max(1, _CHUNK // len(a))
-        blocks = [
-            _spearman_block(a, b, resample.weights[i : i + step][:, codes])
-            for i in range(0, max(draws, 1), step)
-        ]
-        return np.concatenate(blocks)
     method(name)
-    if len(a) > MAX_KENDALL:
-        raise InputError(
-            "bootstrap",
-            f"{len(a)} pairs are too many for Kendall's tau-b (limit {MAX_KENDALL})",
-            "use Spearman for the interval",
-        )
-    return _kendall_draws(a, b, resample.weights[:, codes])
+    if not len(a):
+        return np.full(len(resample.weights), np.nan)
+    drawn = _spearman_draws if name == "spearman" else _kendall_draws
+    return drawn(a, b, codes, resample.weights)
 
 
 def correlation_interval(
