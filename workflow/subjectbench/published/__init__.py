@@ -1,0 +1,1 @@
+"""The printed tables of both papers, and their audit."""
