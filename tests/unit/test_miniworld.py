@@ -6,10 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from subjectbench import cards
+from subjectbench.benchmarks.miniworld import PLUGIN as Miniworld
+from subjectbench.config import Use
 from subjectbench.miniworld import defects
 from subjectbench.miniworld.draw import draw
 from subjectbench.miniworld.scenes import (
@@ -194,3 +199,41 @@ def test_unknown_artefact_is_named():
         defects.damage(
             draw(make_subjects(0, 1)[0], Scene()), 0.5, np.random.default_rng(0), "blurr"
         )
+
+
+def miniworld(**params):
+    return Miniworld(Miniworld.Params(**params), Path())
+
+
+def test_a_choice_of_difficulties_and_scenarios_is_part_of_the_same_world():
+    whole = miniworld(subjects=24).cases().set_index("case_id")
+    assert len(whole) == 24 * 12
+    part = miniworld(subjects=8, difficulties=["hard"], scenarios=["style", "background"]).cases()
+    assert part["subject_id"].nunique() == 8 and len(part) == 8 * 4
+    assert set(part["difficulty"]) == {"hard"} and set(part["scenario"]) == {"style", "background"}
+    part = part.set_index("case_id")
+    pd.testing.assert_frame_equal(part, whole.loc[part.index])
+    assert set(part["subject_id"]) == set(whole.loc[whole["difficulty"] == "hard", "subject_id"])
+
+
+def test_miniworlds_of_table_2_differ_as_its_benchmarks_do():
+    worlds = {}
+    for name in ("miniworld_dreambench", "miniworld_dreambench_plus", "miniworld"):
+        params = cards.params("benchmark", Use(card=name), name)
+        worlds[name] = Miniworld(params, Path()).cases()
+    subjects = [cases["subject_id"].nunique() for cases in worlds.values()]
+    assert subjects == sorted(subjects) and len(set(subjects)) == 3
+    hard = [(cases["difficulty"] != "easy").mean() for cases in worlds.values()]
+    assert hard[0] == 0 < hard[1] < hard[2]
+    covered = [set(cases["scenario"]) for cases in worlds.values()]
+    assert covered[0] < covered[2] and covered[1] < covered[2] and covered[0] != covered[1]
+    looked = [set(c["details"]) for c in worlds.values()]
+    assert not looked[0] & looked[1] and not looked[0] & looked[2]
+
+
+@pytest.mark.parametrize(
+    "params", [{"difficulties": []}, {"difficulties": ["mid"]}, {"scenarios": ["styles"]}]
+)
+def test_unknown_choices_are_refused(params):
+    with pytest.raises(ValidationError):
+        miniworld(**params)

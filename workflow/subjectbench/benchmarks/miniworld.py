@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark
 from subjectbench.config import Strict
+from subjectbench.vocabulary import DIFFICULTIES, SCENARIOS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 class Miniworld(Benchmark):
     """Subjects of DSH-Bench's three tiers and difficulties, 12 prompts each in its six scenarios.
+
+    With fewer difficulties or scenarios it is a part of the same world: a subject or case keeps its
+    id, its looks and its words, and there are still ``subjects`` subjects.
 
     ``details`` of a case holds the subject's attributes and the scene that the prompt asks for.
     """
@@ -32,6 +36,12 @@ class Miniworld(Benchmark):
         subjects: int = Field(default=24, ge=2, le=999, description="Number of subjects")
         seed: int = Field(default=0, ge=0, description="Decides subjects, prompts and scenes")
         size: int = Field(default=64, ge=32, le=512, description="Side of the pictures in pixels")
+        difficulties: list[Literal["easy", "medium", "hard"]] = Field(
+            default=list(DIFFICULTIES), min_length=1, description="Of the subjects"
+        )
+        scenarios: list[
+            Literal["background", "viewpoint", "interaction", "attribute", "style", "imagination"]
+        ] = Field(default=list(SCENARIOS), min_length=1, description="Of the prompts, two of each")
 
     def sources(self) -> list[Path]:
         """Return no files: everything is drawn."""
@@ -43,10 +53,13 @@ class Miniworld(Benchmark):
     def _subjects(self) -> list[Subject]:
         from subjectbench.miniworld.subjects import make_subjects
 
-        return make_subjects(self.params.seed, self.params.subjects)
+        # Difficulties take turns, so of three times as many each one alone would be enough.
+        world = make_subjects(self.params.seed, self.params.subjects * len(DIFFICULTIES))
+        chosen = [s for s in world if s.difficulty in self.params.difficulties]
+        return chosen[: self.params.subjects]
 
     def cases(self) -> pd.DataFrame:
-        """Return 12 cases per subject."""
+        """Return two cases per subject and scenario."""
         from subjectbench import records
         from subjectbench.miniworld.scenes import make_prompts
 
@@ -54,6 +67,8 @@ class Miniworld(Benchmark):
         for subject in self._subjects():
             prompts = make_prompts(subject, self.params.seed)
             for number, (scenario, prompt, scene) in enumerate(prompts):
+                if scenario not in self.params.scenarios:
+                    continue
                 rows.append(
                     {
                         "case_id": f"{subject.subject_id}-p{number:02d}",
