@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from subjectbench.config import load_study
 from subjectbench.errors import InputError
-from subjectbench.plan import make_plan
+from subjectbench.plan import make_plan, plan_again
 from subjectbench.store import Artifact, Plan, identity
 
 WORKFLOW = Path(__file__).resolve().parents[2] / "workflow"
@@ -337,6 +337,36 @@ def test_a_saved_plan_is_read_back_whole(scores: Path, tmp_path: Path) -> None:
     assert again == made
     assert [a.key for a in again.artifacts.values()] == list(again.artifacts)
     assert made.save() == path and len(list(path.parent.iterdir())) == 1
+
+
+def test_a_job_plans_its_own_artifact_again_and_little_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value = {
+        "study": "many",
+        "benchmark": {"card": "miniworld", "params": {"subjects": 2}},
+        "generators": ["noise", {"card": "noise", "name": "a/noise"}, "sim_identity_drift"],
+        "judge": "mini_zero_shot",
+        "metrics": [
+            "sics",
+            "mini_clip_i",
+            {"card": "mini_clip_i", "name": "b", "encoder": {"card": "mini_dino"}},
+        ],
+        "raters": "miniworld_raters",
+        "shards": 3,
+    }
+    checked = load_study(value)
+    made = make_plan(checked)
+    for artifact in made.artifacts.values():
+        assert plan_again(checked, artifact) == artifact, artifact.name
+    (score, *_) = made.of_kind("score")
+    other = load_study(value | {"seed": 1})
+    again = plan_again(other, score)
+    assert again and (again.kind, again.name) == (score.kind, score.name)
+    assert again.key in make_plan(other).artifacts and again.key != score.key
+    assert plan_again(load_study(value | {"metrics": ["mini_clip_t"]}), score) is None
+    monkeypatch.setattr("subjectbench.plan.make_plan", lambda _: pytest.fail("planned everything"))
+    assert plan_again(checked, score) == score
 
 
 def test_differences_are_said_in_words() -> None:

@@ -50,8 +50,7 @@ wildcard_constraints:
 
 def upstream(wildcards):
     """Files that the artifact with this key is made from."""
-    artifact = PLAN.artifacts[wildcards.key]
-    return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+    return PLAN.upstream_paths(wildcards.key)
 
 
 def judge_remote(wildcards):
@@ -68,8 +67,7 @@ def judge_gpu(wildcards):
 
 def upstream_of_final(wildcards):
     """Files that the report is made from."""
-    artifact = PLAN.artifacts[PLAN.final]
-    return [path for key in artifact.upstream.values() for path in PLAN.paths(key)]
+    return PLAN.upstream_paths(PLAN.final)
 
 
 def final_files():
@@ -84,10 +82,10 @@ def final_files():
     return paths
 
 
-def tables_files():
-    """Files of the tables artifact, whose names depend on the study."""
-    (tables,) = PLAN.of_kind("tables")
-    return [f"{STORE}/tables/{{name}}/{{key}}/{f}" for f in ("manifest.json", *tables.files)]
+def tables_files(kind):
+    """Files of the artifact of tables or of the audit, if this study has one."""
+    files = [file for artifact in PLAN.of_kind(kind) for file in artifact.files]
+    return [f"{STORE}/{kind}/{{name}}/{{key}}/{f}" for f in ("manifest.json", *files)]
 
 
 def point_latest():

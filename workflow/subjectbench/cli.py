@@ -15,7 +15,7 @@ from typing import Any
 
 from subjectbench import __version__, cards
 from subjectbench.cards import ROOT
-from subjectbench.config import Study, Use, load_study
+from subjectbench.config import Audit, Study, Use, load_study
 from subjectbench.errors import InputError
 from subjectbench.store import Plan, Store
 
@@ -29,6 +29,7 @@ STAGES = {
     "score": ("score", "run", "score one model and shard with one metric"),
     "rate": ("rate", "run", "collect the ratings of one panel"),
     "tabulate": ("tabulate", "run", "make the tables of a study"),
+    "audit": ("audit", "run", "recompute the papers' printed tables"),
     "report": ("report", "run", "draw the figures and write index.html"),
 }
 
@@ -37,32 +38,17 @@ def _stage(args: argparse.Namespace) -> None:
     """Make one artifact of a plan (called by the rules)."""
     import importlib
 
-    from subjectbench.plan import make_plan
+    from subjectbench.plan import plan_again
     from subjectbench.stages.base import Context
 
     plan = Plan.read(args.plan)
     context = Context(plan, plan.artifacts[args.key])
-    now = make_plan(load_study(plan.study, args.plan))
-    _check_identity(context, now)
+    context.check_identity(plan_again(load_study(plan.study, args.plan), context.artifact))
     module, function, _ = STAGES[args.verb]
     getattr(importlib.import_module(f"subjectbench.stages.{module}"), function)(context)
 
 
-def _check_identity(context: Any, now: Plan) -> None:
-    """Refuse to file work under a key whose code, card or data changed since it was planned."""
-    if context.artifact.key in now.artifacts:
-        return
-    same = [
-        a
-        for a in now.artifacts.values()
-        if (a.kind, a.name) == (context.artifact.kind, context.artifact.name)
-    ]
-    if same:
-        context.check_identity(same[0])
-    raise InputError(context.artifact.name, "is no longer part of the study", "run snakemake again")
-
-
-def _read_config(paths: list[Path]) -> Study:
+def _read_config(paths: list[Path]) -> Study | Audit:
     merged: dict[str, Any] = {}
     for path in paths:
         value = cards.read_yaml(path)
@@ -216,7 +202,10 @@ def _cards(args: argparse.Namespace) -> None:
 
 def schema_text() -> str:
     """JSON schema of ``config.yaml``, as kept in ``workflow/config.schema.json``."""
-    return json.dumps(Study.model_json_schema(), indent=2, sort_keys=True) + "\n"
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(Study | Audit).json_schema()
+    return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
 def _schema(args: argparse.Namespace) -> None:

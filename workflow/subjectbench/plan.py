@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -162,8 +163,9 @@ class Planner:
             work starts.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, shards: Sequence[int] | None = None) -> None:
         self.study = study
+        self.shards = range(study.shards) if shards is None else shards
         self.artifacts: dict[str, Artifact] = {}
         self.benchmark = Asked.of("benchmark", study.benchmark, "config: benchmark")
         self.generators = [Asked.of("generator", u, "config: generators") for u in study.generators]
@@ -172,14 +174,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """Check all inputs and return the plan."""
-        prepared = self._prepare()
-        samples = {
-            g.use.label: [self._generate(g, prepared, s) for s in range(self.study.shards)]
-            for g in self.generators
-        }
-        upstream: dict[str, str] = {"benchmark": prepared.key}
-        for metric in self.metrics:
-            upstream |= self._score_all(metric, prepared, samples)
+        prepared, samples, upstream = self.scored()
         upstream |= self._units_behind(upstream)
         if self.raters:
             upstream["ratings"] = self._rate(self.raters, samples).key
@@ -195,6 +190,18 @@ class Planner:
             artifacts=self.artifacts,
             final=report.key,
         )
+
+    def scored(self) -> tuple[Artifact, dict[str, list[Artifact]], dict[str, str]]:
+        """Plan all that comes before the tables but ratings: the benchmark, samples and scores."""
+        prepared = self._prepare()
+        samples = {
+            g.use.label: [self._generate(g, prepared, s) for s in self.shards]
+            for g in self.generators
+        }
+        upstream: dict[str, str] = {"benchmark": prepared.key}
+        for metric in self.metrics:
+            upstream |= self._score_all(metric, prepared, samples)
+        return prepared, samples, upstream
 
     def _units_behind(self, upstream: dict[str, str]) -> dict[str, str]:
         """Units and answers behind the metric of UFO's tables, by role for the tables."""
@@ -612,3 +619,37 @@ def make_plan(study: Study) -> Plan:
         InputError: naming file, field and mend of the first fault.
     """
     return Planner(study).plan()
+
+
+def plan_again(study: Study | Audit, artifact: Artifact) -> Artifact | None:
+    """Plan one artifact of a study again, and as little else as its identity can depend on.
+
+    Every job asks for this. In a study of thousands of artifacts, planning them all would cost
+    more than the work of most jobs.
+
+    Returns:
+        The artifact itself if it would be planned the same way, else one of its kind and name;
+        None: the study has none.
+
+    Raises:
+        InputError: as :func:`make_plan`.
+    """
+    if isinstance(study, Audit) or artifact.kind in ("rate", "tables", "report"):
+        found = make_plan(study).artifacts
+    else:
+        generator, shard = _part(study, artifact)
+        planner = Planner(study.model_copy(update={"generators": [generator]}), [shard])
+        planner.scored()
+        found = planner.artifacts
+    # By key first: parts of one card with different parameters share a name.
+    same = (a for a in found.values() if (a.kind, a.name) == (artifact.kind, artifact.name))
+    return found.get(artifact.key) or next(same, None)
+
+
+def _part(study: Study, artifact: Artifact) -> tuple[Use, int]:
+    """Generator and shard of an artifact, whose name ends in both; any of one that has none."""
+    head, _, shard = artifact.name.rpartition("/")
+    named = [g for g in study.generators if head.endswith(f"/{g.label}") and shard.isdecimal()]
+    if not named:
+        return study.generators[0], 0
+    return max(named, key=lambda g: len(g.label)), int(shard)

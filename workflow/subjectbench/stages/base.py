@@ -74,12 +74,19 @@ class Context:
         card = cards.load(kind, use.card)
         return cards.plugin(kind, card, use.label), card, cards.params(kind, use, use.label)
 
-    def check_identity(self, now: Artifact) -> None:
-        """Refuse to make an artifact whose code, card or weights changed since it was planned.
+    def check_identity(self, now: Artifact | None) -> None:
+        """Refuse to file work under a key whose code, card or data changed since it was planned.
+
+        Args:
+            now: the artifact of this kind and name as it would be planned now; None: none is.
 
         Raises:
             InputError: naming what changed.
         """
+        if now is None:
+            raise InputError(
+                self.artifact.name, "is no longer part of the study", "run snakemake again"
+            )
         if now.key != self.artifact.key:
             what = "; ".join(changed(self.artifact.identity, now.identity)[:3])
             raise InputError(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from subjectbench.hashing import sha256
 from subjectbench.store import identity
 
 
@@ -72,7 +73,17 @@ class Plan:
 
     def paths(self, key: str) -> list[str]:
         """Every file of an artifact."""
-        return [str(self.folder(key) / f) for f in ("manifest.json", *self.artifacts[key].files)]
+        folder = str(self.folder(key))
+        return [f"{folder}/{name}" for name in ("manifest.json", *self.artifacts[key].files)]
+
+    def upstream_paths(self, key: str) -> list[str]:
+        """Every file of the artifacts that an artifact is made from."""
+        return [path for up in self.artifacts[key].upstream.values() for path in self._paths[up]]
+
+    @cached_property
+    def _paths(self) -> dict[str, list[str]]:
+        # Most artifacts are asked for many times: all shards of a model read the benchmark.
+        return {key: self.paths(key) for key in self.artifacts}
 
     def of_kind(self, kind: str) -> list[Artifact]:
         """Artifacts that one stage makes."""
@@ -80,9 +91,10 @@ class Plan:
 
     def save(self) -> Path:
         """Write the plan under its own hash, so that a job always sees the plan it was made for."""
-        text = json.dumps(asdict(self), sort_keys=True, indent=1)
+        # Without indent, which json writes ten times slower: the full DSH-Bench has thousands.
+        text = json.dumps(_plain(self), sort_keys=True, default=_plain)
         folder = Path(self.results) / "store" / ".plans"
-        path = folder / f"{identity.digest(json.loads(text))}.json"
+        path = folder / f"{sha256(text.encode())[:12]}.json"
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
@@ -99,3 +111,8 @@ class Plan:
             for key, value in data.pop("artifacts").items()
         }
         return cls(artifacts=artifacts, **data)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Fields of a plan or an artifact, without what it has worked out meanwhile."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}
