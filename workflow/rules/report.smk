@@ -1,8 +1,8 @@
 """Tables, figures and the page that shows them.
 
-REQUIRED INPUTS: all scores and ratings of the study.
-OUTPUTS: store/tables/<study>/<key>/ and results/<study>-<key>/ with tables, figures, the resolved
-config and index.html.
+REQUIRED INPUTS: all scores and ratings of the study; for an audit, workflow/published.
+OUTPUTS: store/tables/<study>/<key>/ or store/audit/<study>/<key>/, and results/<study>-<key>/ with
+tables, figures, the resolved config and index.html.
 """
 
 
@@ -11,7 +11,7 @@ rule tabulate_study:
     input:
         ancient(upstream),
     output:
-        tables_files(),
+        tables_files("tables"),
     log:
         "logs/tables/{name}/{key}.log",
     benchmark:
@@ -20,6 +20,22 @@ rule tabulate_study:
         "../../envs/environment.yaml"
     shell:
         "python -m subjectbench tabulate" " --key {wildcards.key:q}" " > {log:q} 2>&1"
+
+
+rule audit_published:
+    """Recompute the papers' printed tables and say what agrees."""
+    input:
+        ancient(upstream),
+    output:
+        tables_files("audit"),
+    log:
+        "logs/audit/{name}/{key}.log",
+    benchmark:
+        "logs/audit/{name}/{key}.benchmark.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    shell:
+        "python -m subjectbench audit" " --key {wildcards.key:q}" " > {log:q} 2>&1"
 
 
 rule write_report:

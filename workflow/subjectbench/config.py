@@ -144,11 +144,24 @@ class Run(Strict):
     judging: Judging = Field(default_factory=Judging, description="How remote judges are asked")
 
 
-class Study(Strict):
-    """One study: what is generated, scored and tabulated."""
+class _Named(Strict):
+    """What every study says."""
 
     study: str = Field(pattern=NAME, description="Name of the study; part of the results' folder")
     title: str = Field(default="", description="Heading of the report")
+    run: Run = Field(default_factory=Run)
+    results: str = Field(default="results", description="Folder of the store and of the results")
+
+
+class Audit(_Named):
+    """A study that measures nothing: it recomputes the papers' printed tables."""
+
+    published: Literal[True] = Field(description="Audit workflow/published")
+
+
+class Study(_Named):
+    """One study: what is generated, scored and tabulated."""
+
     benchmark: Use = Field(description="Card in workflow/cards/benchmarks")
     generators: list[Use] = Field(min_length=1, description="Cards in workflow/cards/generators")
     metrics: list[MetricUse] = Field(min_length=1, description="Cards in workflow/cards/metrics")
@@ -176,8 +189,6 @@ class Study(Strict):
     seed: int = Field(default=0, ge=0, description="Every picture's seed derives from it")
     leaderboard: Leaderboard = Field(default_factory=Leaderboard)
     statistics: Statistics = Field(default_factory=Statistics)
-    run: Run = Field(default_factory=Run)
-    results: str = Field(default="results", description="Folder of the store and of the results")
 
 
 def _fields(model: Any, path: tuple[Any, ...]) -> list[str]:
@@ -235,12 +246,16 @@ def validate(model: type[M], value: Any, where: object) -> M:
         ) from error
 
 
-def load_study(value: Any, where: object = "config") -> Study:
+def load_study(value: Any, where: object = "config") -> Study | Audit:
     """Check a study as Snakemake or YAML hands it over, names included.
+
+    One with the key ``published`` is an audit.
 
     Raises:
         InputError: naming the file, the field and the mend.
     """
+    if isinstance(value, dict) and "published" in value:
+        return validate(Audit, value, where)
     study = validate(Study, value, where)
     for field in ("generators", "metrics"):
         seen: set[str] = set()

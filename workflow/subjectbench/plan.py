@@ -10,7 +10,7 @@ from typing import Any
 
 from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
-from subjectbench.config import MetricUse, Study, Use, locations
+from subjectbench.config import Audit, MetricUse, Study, Use, locations
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, Store, identity
 
@@ -612,13 +612,67 @@ def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def make_plan(study: Study) -> Plan:
+def plan_audit(audit: Audit) -> Plan:
+    """Plan the audit of the papers' printed tables: its tables, and their report."""
+    folder = ROOT / "workflow" / "published"
+    captions = {
+        "audit": "Printed numbers that disagree, or cannot be checked",
+        "audit_agreements": "Printed numbers that agree",
+    }
+    for name, facts in cards.read_yaml(folder / "tables.yaml").items():
+        captions[name] = f"{facts['paper']}, Table {facts['table']}: {facts['title']}"
+    job: dict[str, Any] = {"tables": list(captions), "captions": captions}
+    sources = [p for p in folder.iterdir() if p.suffix in (".csv", ".yaml")]
+    tables = Artifact(
+        "audit",
+        audit.study,
+        {
+            **job,
+            "code": identity.closure("subjectbench.stages.audit"),
+            "packages": identity.packages(("numpy", "pandas", "scipy"), "audit"),
+            "data": identity.hash_sources(sources),
+        },
+        files=tuple(f"{name}.{ending}" for name in captions for ending in TABLE_FORMATS),
+        job=job,
+    )
+    job = {
+        **job,
+        "figures": [],
+        "title": audit.title or audit.study,
+        "study": audit.model_dump(mode="json", exclude={"run", "results"}),
+        "printed_only": True,
+        "synthetic": False,
+        "raters_simulated": False,
+    }
+    notes = [ROOT / "workflow" / "report" / f"{name}.rst" for name in captions]
+    report = Artifact(
+        "report",
+        audit.study,
+        {
+            **job,
+            "code": identity.closure("subjectbench.stages.report"),
+            "packages": identity.packages(("docutils",), "report"),
+            "captions": identity.hash_sources(note for note in notes if note.is_file()),
+        },
+        {"tables": tables.key},
+        ("index.html", "config.yaml", *(f"tables/{file}" for file in tables.files)),
+        job,
+    )
+    return Plan(
+        study=audit.model_dump(mode="json"),
+        results=audit.results,
+        artifacts={tables.key: tables, report.key: report},
+        final=report.key,
+    )
+
+
+def make_plan(study: Study | Audit) -> Plan:
     """Plan a study.
 
     Raises:
         InputError: naming file, field and mend of the first fault.
     """
-    return Planner(study).plan()
+    return plan_audit(study) if isinstance(study, Audit) else Planner(study).plan()
 
 
 def plan_again(study: Study | Audit, artifact: Artifact) -> Artifact | None:

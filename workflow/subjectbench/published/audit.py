@@ -20,8 +20,8 @@ def tables(printed: Printed) -> dict[str, pd.DataFrame]:
     """What the study ``published`` shows.
 
     Returns:
-        ``audit``: checks that fail or cannot be made; ``audit_agreements``: those that hold; and each
-        printed table under its own name. Cells are text, so that digits stay as they are.
+        ``audit``: checks that fail or cannot be made; ``audit_agreements``: those that hold; and
+        each printed table under its own name. Cells are text, so that digits stay as they are.
     """
     found = findings(printed)
     frames = {

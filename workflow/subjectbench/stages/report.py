@@ -35,7 +35,13 @@ def run(context: Context) -> None:
             for ending in writing.FORMATS:
                 shutil.copyfile(source / f"{name}.{ending}", folder / "tables" / f"{name}.{ending}")
         frames = {
-            n: pd.read_csv(source / f"{n}.csv", keep_default_na=False, na_values=[""])
+            # Printed numbers are shown digit for digit.
+            n: pd.read_csv(
+                source / f"{n}.csv",
+                keep_default_na=False,
+                na_values=[""],
+                dtype="str" if job.get("printed_only") else None,
+            )
             for n in job["tables"]
         }
         for name in job["figures"]:
@@ -150,6 +156,7 @@ h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2.2em; }
 th, td { padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right;
   white-space: nowrap; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
+.long td.text, .long th { white-space: normal; vertical-align: top; }
 tbody tr:hover { background: #f4f6f8; } img { max-width: 100%; }
 .files { font-size: 13px; color: #666; } code { background: #f2f2f2; padding: 0 .25em; }
 """
@@ -162,6 +169,11 @@ def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
         notes.append(
             "<b>Synthetic.</b> Subjects, pictures and most models of this study are made up; "
             "its numbers say nothing about real models."
+        )
+    if job.get("printed_only"):
+        notes.append(
+            "<b>Nothing was measured here.</b> Numbers are as printed in the papers, or recomputed "
+            "from printed ones; columns say which."
         )
     if job["raters_simulated"]:
         notes.append("<b>Simulated raters.</b> No person rated anything here.")
@@ -186,7 +198,9 @@ def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
 
 
 def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
-    title = caption(name, job) if frame is not None else name.replace("_", " ").capitalize()
+    title = name.replace("_", " ").capitalize()
+    if frame is not None:
+        title = job["captions"][name] if "captions" in job else caption(name, job)
     text = [f'<h2 id="{name}">{html.escape(title)}</h2>', _rendered(caption_text(name))]
     files = []
     if name in job["figures"]:
@@ -227,7 +241,10 @@ def _table(frame: pd.DataFrame) -> str:
         + "</tr>\n"
         for row in frame.itertuples(index=False)
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    # Sentences, and columns by the dozen, would be wider than any screen.
+    longest = max((len(t) for c in frame for t in frame[c] if isinstance(t, str)), default=0)
+    kind = ' class="long"' if longest > 120 else ""
+    return f"<table{kind}><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
 
 
 def _cell(value: Any) -> str:
