@@ -192,6 +192,24 @@ def _check_benchmark(args: argparse.Namespace) -> None:
             print(f"    ... and {len(found) - 3} more (--all lists them)")
 
 
+def _fetch(args: argparse.Namespace) -> None:
+    """Fetch the files that a manifest lists, checked and resumable; or write such a manifest."""
+    from subjectbench.fetch import fetch, write_manifest
+
+    if args.write_manifest:
+        print(write_manifest(args.write_manifest, args.base), end="")
+        return
+    if not (args.source and args.to and args.jobs > 0):
+        raise InputError(
+            "command line", "needs a manifest, --to FOLDER and 1 job at least", "see fetch --help"
+        )
+    done = fetch(args.source, args.to, args.jobs)
+    print(
+        f"{args.to}: {done['fetched']} fetched, {done['already']} already there, "
+        f"{done['unpacked']} archives unpacked"
+    )
+
+
 def _cards(args: argparse.Namespace) -> None:
     """List the cards: what a config can name."""
     for kind in cards.KINDS if args.kind is None else [args.kind]:
@@ -258,6 +276,17 @@ def _parser() -> argparse.ArgumentParser:
         help="parameter of the card, e.g. metadata=FILE",
     )
     sub.add_argument("--all", action="store_true", help="list every anomaly")
+    sub = verb("fetch", _fetch)
+    sub.add_argument("source", nargs="?", type=Path, help="manifest, e.g. workflow/sources/X.yaml")
+    sub.add_argument("--to", type=Path, metavar="FOLDER", help="where the files go")
+    sub.add_argument("--jobs", type=int, default=4, help="files in flight (default: 4)")
+    sub.add_argument(
+        "--write-manifest",
+        type=Path,
+        metavar="FOLDER",
+        help="print a manifest of this folder's files instead",
+    )
+    sub.add_argument("--base", default=".", help="base of the written manifest")
     sub = verb("cards", _cards)
     sub.add_argument("kind", nargs="?", choices=sorted(cards.KINDS))
     sub = verb("schema", _schema)

@@ -334,7 +334,13 @@ def _name_fault(name: str) -> str | None:
     return None
 
 
-def _check_names(names: Iterable[str], where: object) -> None:
+def check_names(names: Iterable[str], where: object) -> None:
+    """Refuse names that would leave their folder, or be one file on some systems.
+
+    Raises:
+        InputError: a name is empty, absolute, has ``..`` or odd characters, equals another when
+            case is ignored, or is the folder of another.
+    """
     seen: dict[str, str] = {}
     for name in names:
         fault = _name_fault(name)
@@ -365,7 +371,7 @@ def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
         InputError: a name is empty, absolute, has ``..``, or equals another when case is ignored.
     """
     names = sorted(members)
-    _check_names(names, path)
+    check_names(names, path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name in names:
             info = zipfile.ZipInfo(name, _DATE)
@@ -397,7 +403,7 @@ class ZipReader(Mapping[str, bytes]):
             ) from None
         try:
             infos = [i for i in self._zip.infolist() if not i.is_dir()]
-            _check_names([i.filename for i in infos], path)
+            check_names([i.filename for i in infos], path)
             for info in infos:
                 # A link would be read as a small text file that holds its target's name.
                 if stat.S_ISLNK(info.external_attr >> 16):
@@ -418,6 +424,10 @@ class ZipReader(Mapping[str, bytes]):
             raise InputError(
                 self.path, f"member '{name}' is damaged: {error}", "make or fetch it again"
             ) from error
+
+    def size(self, name: str) -> int:
+        """Bytes of a member as its header says; reading it never returns more."""
+        return self._infos[name].file_size
 
     def read(self, name: str) -> bytes:
         """Return a member's bytes; the same as ``reader[name]``."""

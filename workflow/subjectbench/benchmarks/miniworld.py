@@ -11,7 +11,7 @@ from pydantic import Field
 
 from subjectbench.benchmarks.base import Benchmark
 from subjectbench.config import Strict
-from subjectbench.vocabulary import DIFFICULTIES, SCENARIOS
+from subjectbench.vocabulary import DIFFICULTIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,11 +37,15 @@ class Miniworld(Benchmark):
         seed: int = Field(default=0, ge=0, description="Decides subjects, prompts and scenes")
         size: int = Field(default=64, ge=32, le=512, description="Side of the pictures in pixels")
         difficulties: list[Literal["easy", "medium", "hard"]] = Field(
-            default=list(DIFFICULTIES), min_length=1, description="Of the subjects"
+            default=["easy", "medium", "hard"], min_length=1, description="Of the subjects"
         )
         scenarios: list[
             Literal["background", "viewpoint", "interaction", "attribute", "style", "imagination"]
-        ] = Field(default=list(SCENARIOS), min_length=1, description="Of the prompts, two of each")
+        ] = Field(
+            default=["background", "viewpoint", "interaction", "attribute", "style", "imagination"],
+            min_length=1,
+            description="Of the prompts, two of each",
+        )
 
     def sources(self) -> list[Path]:
         """Return no files: everything is drawn."""
