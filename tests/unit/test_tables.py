@@ -466,7 +466,10 @@ def test_compact_keeps_n_and_coverage_in_the_cell() -> None:
     fail(scores, "b", "dino", 1)
     board = tables.leaderboard(scores, DIMENSIONS, **FAST)
     folded = writing.compact(board)
-    assert list(folded.columns)[6:] == ["preservation", "following", "quality", "note"]
+    shown = ["rank", "rank_low", "rank_high", "place", "s_h", "behind", "s_h_harmonic"]
+    shown += ["preservation", "following", "quality", "note"]
+    assert list(folded.columns)[2:] == shown
+    assert folded["s_h"][0].startswith(f"{board['s_h'][0]:.3f} [{board['s_h_ci_low'][0]:.3f}, ")
     assert folded["preservation"][1].endswith("(n = 17, 94 %)")
     assert folded["preservation"][0].startswith("0.3")
     assert "(n = 18, 100 %)" in writing.to_markdown(folded)

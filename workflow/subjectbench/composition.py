@@ -1,18 +1,147 @@
-"""What a benchmark is made of, and what judging it takes (UFO, Figures 2 and 4).
+"""What a benchmark is made of, and what judging it takes (DSH-Bench, Figures 2, 3, 6; UFO, 2, 4).
 
 These are counts of the benchmark itself and no estimates, so they have no intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from subjectbench.cells import TOTAL, UNLABELLED, frame_of, labelled
 from subjectbench.errors import InputError
-from subjectbench.records import LEVELS, PARADIGMS, RELEVANCES, Status
+from subjectbench.records import (
+    DIFFICULTIES,
+    LEVELS,
+    PARADIGMS,
+    RELEVANCES,
+    SCENARIOS,
+    Status,
+)
 from subjectbench.vocabulary import TIERS
+
+FACETS = {"difficulty": DIFFICULTIES, "scenario": SCENARIOS, "category": None}
+"""By what benchmarks are compared, with the order of levels; categories by name."""
+
+
+def distributions(benchmarks: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """How subjects and prompts spread over difficulty, scenario, category (DSH-Bench, Fig. 2, 3a).
+
+    Args:
+        benchmarks: title -> ``records.CASES``, in the order to show.
+
+    Returns:
+        Columns ``facet`` (``difficulty``, ``scenario``, ``category``), ``level, benchmark,
+        subjects, cases, share_of_subjects, share_of_cases``: a row per level that any benchmark
+        has, for each benchmark, zeros included. Cases without a level are ``UNLABELLED``.
+
+    Raises:
+        InputError: an unknown level, or a subject with two difficulties or categories.
+    """
+    rows = []
+    for facet, known in FACETS.items():
+        found = {title: labelled(cases[facet], known) for title, cases in benchmarks.items()}
+        present = {level for _, levels in found.values() for level in levels}
+        order = [x for x in (known or sorted(present - {UNLABELLED})) if x in present]
+        order += [UNLABELLED] * (UNLABELLED in present)
+        for level in order:
+            for title, (column, _) in found.items():
+                mine, cases = benchmarks[title][column == level], benchmarks[title]
+                row: dict[str, Any] = {"facet": facet, "level": level, "benchmark": title}
+                row |= {"subjects": mine["subject_id"].nunique(), "cases": len(mine)}
+                row["share_of_subjects"] = row["subjects"] / max(1, cases["subject_id"].nunique())
+                rows.append(row | {"share_of_cases": len(mine) / max(1, len(cases))})
+    return frame_of(rows, text=("facet", "level", "benchmark"))
+
+
+HIERARCHY = ("domain", "kind", "category")
+"""The tiers of subjects, outermost last (DSH-Bench, section 3.1)."""
+
+
+def hierarchy(cases: pd.DataFrame) -> pd.DataFrame:
+    """Subjects by domain, kind and category (DSH-Bench, Figure 6).
+
+    Args:
+        cases: ``records.CASES``.
+
+    Returns:
+        Columns ``domain, kind, category, subjects, cases``, a row per category of a kind and
+        domain; the largest domains and kinds first, categories by name. What has no name on a tier
+        is ``UNLABELLED``.
+    """
+    named = cases.assign(**{tier: labelled(cases[tier], None)[0] for tier in HIERARCHY})
+    columns = [*HIERARCHY, "subjects", "cases"]
+    found = named.groupby(list(HIERARCHY), sort=True)["subject_id"].agg(["nunique", "size"])
+    table = found.reset_index().set_axis(columns, axis=1)
+    for tier in ("kind", "domain"):  # stable: the last one sorted by is the outermost
+        table["_size"] = table.groupby(list(HIERARCHY[: HIERARCHY.index(tier) + 1]))[
+            "subjects"
+        ].transform("sum")
+        table = table.sort_values(["_size", tier], ascending=[False, True], kind="stable")
+    return table[columns].reset_index(drop=True)
+
+
+MIN_MAPPED = 5
+"""Fewest references for a map: fewer points have no neighbourhoods."""
+
+PERPLEXITY = 30.0
+"""Of the map where there are references enough; otherwise a third of their number."""
+
+
+def reference_map(
+    benchmarks: Mapping[str, pd.DataFrame],
+    vectors: Mapping[str, Mapping[str, NDArray[np.float32]]],
+    *,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Place references on a plane, similar ones close: t-SNE of embeddings (DSH-Bench, Figure 3b).
+
+    Only neighbourhoods mean something: axes, distances between groups and their sizes do not.
+
+    Args:
+        benchmarks: title -> ``records.CASES``, in the order to show.
+        vectors: title -> reference_id -> embedding (d,) of any length but 0, of one encoder;
+            references without one are left out.
+        seed: of the map; it starts from principal components, which takes most of the chance out.
+
+    Returns:
+        Columns ``benchmark, reference_id, subject, domain, kind, category, x, y, perplexity``;
+        coordinates and perplexity are missing below ``MIN_MAPPED`` references.
+
+    Raises:
+        InputError: embeddings of different encoders.
+    """
+    columns = ["benchmark", "reference_id", "subject", *HIERARCHY]
+    rows, points = [], []
+    for title, cases in benchmarks.items():
+        mine = cases.dropna(subset=["reference_id"]).drop_duplicates("reference_id")
+        for row in mine.sort_values("reference_id").to_dict("records"):
+            vector = vectors.get(title, {}).get(row["reference_id"])
+            if vector is not None:
+                points.append(np.asarray(vector, np.float64) / np.linalg.norm(vector))
+                rows.append({"benchmark": title} | {c: row[c] for c in columns[1:]})
+    if len({len(p) for p in points}) > 1:
+        raise InputError("reference_map", "embeddings differ in length", "use one encoder for all")
+    table = frame_of(rows, text=columns, columns=columns)
+    placed, perplexity = np.full((len(points), 2), np.nan), np.nan
+    if len(points) >= MIN_MAPPED:
+        perplexity = min(PERPLEXITY, len(points) / 3)
+        placed = _t_sne(np.stack(points), perplexity, seed)
+    return table.assign(x=placed[:, 0], y=placed[:, 1], perplexity=perplexity)
+
+
+def _t_sne(points: NDArray[np.float64], perplexity: float, seed: int) -> NDArray[np.float64]:
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    # Sums of several threads round differently from run to run, and t-SNE amplifies that.
+    with threadpool_limits(1):
+        map_ = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
+        return np.asarray(map_.fit_transform(points), np.float64)
 
 
 def by_category(cases: pd.DataFrame) -> pd.DataFrame:

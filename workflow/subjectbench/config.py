@@ -102,6 +102,13 @@ class Alignment(Strict):
     dimension: str = Field(default="preference", description="Of the raters")
 
 
+class HumanAlignment(Strict):
+    """What the table of metrics against raters shows: DSH-Bench, Table 1."""
+
+    dimension: str = Field(default="preservation", description="Of the raters")
+    metrics: list[str] = Field(default_factory=list, description="In order; none: all")
+
+
 class Statistics(Strict):
     """Intervals around every number."""
 
@@ -175,6 +182,10 @@ class Study(_Named):
     )
     dimensions: Dimensions | None = Field(
         default=None, description="Metrics of the leaderboard; none: no leaderboard"
+    )
+    human_alignment: HumanAlignment = Field(
+        default_factory=HumanAlignment,
+        description="Metrics against raters; shown where there are raters and dimensions",
     )
     alignment: Alignment | None = Field(
         default=None, description="Metrics of UFO's tables; none: no such tables"
@@ -281,6 +292,8 @@ def _named_metrics(study: Study) -> Iterator[tuple[str, str]]:
     if study.dimensions:
         for dimension, metric in study.dimensions.model_dump().items():
             yield f"dimensions.{dimension}", metric
+    for metric in study.human_alignment.metrics:
+        yield "human_alignment.metrics", metric
     if study.alignment:
         yield "alignment.metric", study.alignment.metric
         for metric in study.alignment.baselines:

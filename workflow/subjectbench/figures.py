@@ -6,10 +6,16 @@ the order of the table, levels in the order of ``records``.
 
 from __future__ import annotations
 
+import importlib.util
+import math
+import sys
 import textwrap
+import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -19,9 +25,12 @@ matplotlib.use("Agg")  # also where MPLBACKEND names a window system
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib import font_manager
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from subjectbench.cells import POOLED, TOTAL, UNLABELLED
+from subjectbench.composition import HIERARCHY
 from subjectbench.records import DIMENSIONS, LEVELS, PARADIGMS, RELEVANCES, Status
 from subjectbench.tables import pareto
 from subjectbench.vocabulary import TIERS
@@ -56,12 +65,60 @@ def style(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+FALLBACK_FONT = "cvttf_NotoSansCJK_Regular"
+"""Package with Noto Sans CJK, for what DejaVu Sans (Latin, Greek, Cyrillic, ...) lacks."""
+
+NO_GLYPH = "\ufffd"
+"""Stands for a character that no font has."""
+
+
+@cache
+def _fonts() -> dict[str, frozenset[int]]:
+    """Family -> characters it has: matplotlib's own font, then the fallback where installed."""
+    own = font_manager.findfont("DejaVu Sans")
+    fonts = {"DejaVu Sans": frozenset(font_manager.get_font(own).get_charmap())}
+    spec = importlib.util.find_spec(FALLBACK_FONT)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).glob("*.otf")):
+            font_manager.fontManager.addfont(path)
+            font = font_manager.get_font(path)
+            fonts[font.family_name] = frozenset(font.get_charmap())
+    return fonts
+
+
+def _make_legible(figure: Figure, name: str) -> None:
+    """Give text with unusual characters a font that has them; mark what no font has.
+
+    A prompt in another script must not stop a report, and must not become a row of boxes unsaid.
+    """
+    lost: set[str] = set()
+    for item in figure.findobj(Text):
+        assert isinstance(item, Text)
+        words = {c for c in item.get_text() if not c.isspace()}
+        own, *others = _fonts().values()
+        unusual = {c for c in words if ord(c) not in own}
+        if unusual:
+            item.set_fontfamily(list(_fonts()))
+            missing = {c for c in unusual if not any(ord(c) in font for font in others)}
+            lost |= missing
+            item.set_text("".join(NO_GLYPH if c in missing else c for c in item.get_text()))
+    if lost:
+        codes = ", ".join(f"U+{ord(c):04X}" for c in sorted(lost)[:10])
+        more = f" and {len(lost) - 10} more" if len(lost) > 10 else ""
+        print(
+            f"warning: figure {name}: no font has {codes}{more}; '{NO_GLYPH}' stands for them",
+            file=sys.stderr,
+        )
+
+
 def save(figure: Figure, stem: Path) -> None:
     """Write SVG and PNG with the same bytes for the same figure.
 
-    Raises:
-        UserWarning: a glyph is missing, which would print a box in its place.
+    Characters that matplotlib's own font lacks, Chinese, Japanese and Korean ones among them, are
+    drawn in ``FALLBACK_FONT``; where that lacks them too, or is not installed, ``NO_GLYPH`` is
+    drawn and a warning names them.
     """
+    _make_legible(figure, stem.name)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Glyph .* missing")
         figure.savefig(f"{stem}.svg", metadata={"Date": None}, bbox_inches="tight")
@@ -193,14 +250,266 @@ def agreement(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def radar(table: pd.DataFrame) -> Figure:
+    """Mean of each dimension by level, a spoke per level and a line per model (DSH-Bench, Fig. 8).
+
+    The centre is not 0, or lines could not be told apart. Intervals would cover each other: the
+    table has them.
+
+    Args:
+        table: from ``tables.breakdown``, with ``metric_title``.
+    """
+    names = list(dict.fromkeys(table["title"]))
+    looks = style(names)
+    dimensions = [d for d in DIMENSIONS if d in set(table["dimension"])]
+    levels = list(dict.fromkeys(table["level"]))
+    wide = len(levels) <= 14  # beyond that, names need a panel as wide as the page
+    columns = len(dimensions) if wide else 1
+    lines = 1 if wide else len(dimensions)
+    figure, axes = plt.subplots(
+        lines,
+        columns,
+        figsize=(WIDTH, 3.05 if wide else 5.2 * lines),
+        squeeze=False,
+        subplot_kw={"projection": "polar"},
+        layout="constrained",
+    )
+    angles = [2 * math.pi * i / len(levels) for i in range(len(levels))]
+    for axis, dimension in zip(axes.flat, dimensions, strict=True):
+        mine = table[table["dimension"] == dimension]
+        for name in names:
+            means = mine[mine["title"] == name].set_index("level")["mean"].reindex(levels)
+            around = [*means, means.iloc[0]]
+            axis.plot(
+                [*angles, angles[0]],
+                around,
+                label=name,
+                linewidth=0.9,
+                markersize=3,
+                alpha=0.85,
+                **looks[name],
+            )
+        low, high = mine["mean"].min(), mine["mean"].max()
+        if pd.notna(low):
+            room = 0.15 * (high - low) or 0.1 * abs(high) or 1.0
+            axis.set_ylim(low - 2 * room, high + room)
+        axis.set_theta_zero_location("N")
+        axis.set_theta_direction(-1)
+        labels = [_in_lines(_words(level), 12 if wide else 22) for level in levels]
+        axis.set_xticks(angles, labels, fontsize=5.5 if wide else 6.5)
+        for label, angle in zip(axis.get_xticklabels(), angles, strict=True):
+            side = math.sin(angle)
+            label.set_horizontalalignment(
+                "center" if abs(side) < 0.05 else "left" if side > 0 else "right"
+            )
+        axis.tick_params(axis="x", pad=-3 if wide else -2)
+        axis.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(3))
+        axis.tick_params(axis="y", labelsize=5.5, colors="0.35")
+        axis.set_rlabel_position(180 / len(levels))
+        axis.set_title(f"{dimension}\n{mine['metric_title'].iloc[0]}")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def distributions(table: pd.DataFrame) -> Figure:
+    """Subjects by difficulty and category, prompts by scenario, beside each other (Fig. 2, 3a).
+
+    Args:
+        table: from ``composition.distributions``.
+    """
+    benchmarks = list(dict.fromkeys(table["benchmark"]))
+    looks = style(benchmarks)
+    by = {facet: rows for facet, rows in table.groupby("facet", sort=False)}
+    categories = list(dict.fromkeys(by["category"]["level"]))
+    tall = 0.5 + 0.14 * len(categories)
+    figure = plt.figure(figsize=(WIDTH, 2.6 + tall), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=[2.1, tall], width_ratios=[1, 2])
+    for place, facet, unit in ((0, "difficulty", "subjects"), (1, "scenario", "cases")):
+        axis = figure.add_subplot(grid[0, place])
+        levels = list(dict.fromkeys(by[facet]["level"]))
+        width = 0.8 / len(benchmarks)
+        for i, name in enumerate(benchmarks):
+            mine = by[facet][by[facet]["benchmark"] == name].set_index("level").reindex(levels)
+            x = [p + (i - (len(benchmarks) - 1) / 2) * width for p in range(len(levels))]
+            bars = axis.bar(x, mine[unit], width * 0.94, label=name, color=looks[name]["color"])
+            axis.bar_label(bars, fontsize=6, padding=1)
+        axis.set_xticks(range(len(levels)), [_in_lines(_words(x), 11) for x in levels], fontsize=7)
+        axis.set_title(f"{unit if unit == 'subjects' else 'prompts'} by {facet}")
+        axis.grid(visible=False, axis="x")
+        axis.set_axisbelow(True)
+        axis.margins(y=0.12)
+    axis = figure.add_subplot(grid[1, :])
+    rows = by["category"]
+    for i, name in enumerate(benchmarks):
+        mine = rows[rows["benchmark"] == name].set_index("level").reindex(categories)
+        y = [p + (i - (len(benchmarks) - 1) / 2) * 0.6 / len(benchmarks) for p in range(len(mine))]
+        axis.plot(mine["subjects"], y, linestyle="none", markersize=4.5, label=name, **looks[name])
+    axis.set_yticks(range(len(categories)), categories, fontsize=6.5)
+    axis.set_ylim(len(categories) - 0.5, -0.5)
+    axis.set_xlim(left=-0.02 * rows["subjects"].max())
+    axis.locator_params(axis="x", integer=True)
+    axis.set_title("subjects by category")
+    axis.set_xlabel("subjects")
+    if len(benchmarks) > 1:
+        handles, labels = axis.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+RINGS = ((0.27, 0.22), (0.49, 0.17), (0.66, 0.17))
+"""Inner radius and width of the rings of domain, kind and category."""
+
+
+def hierarchy(table: pd.DataFrame) -> Figure:
+    """Rings of domain, kind and category, as wide as they have subjects (DSH-Bench, Figure 6).
+
+    Args:
+        table: from ``composition.hierarchy``.
+    """
+    palette = {k: look["color"] for k, look in style(list(dict.fromkeys(table["kind"]))).items()}
+    domains = list(dict.fromkeys(table["domain"]))
+    figure, axis = plt.subplots(figsize=(WIDTH, WIDTH), subplot_kw={"projection": "polar"})
+    axis.set_theta_zero_location("N")
+    axis.set_theta_direction(-1)
+    total = table["subjects"].sum()
+    outside: list[tuple[str, float]] = []
+    for depth, (inner, width) in enumerate(RINGS):
+        sizes = table.groupby(list(HIERARCHY[: depth + 1]), sort=False)["subjects"].sum()
+        start = 0.0
+        for number, (names, size) in enumerate(sizes.items()):
+            path = names if isinstance(names, tuple) else (names,)
+            colour: Any = str(0.72 + 0.16 * (domains.index(path[0]) % 2))
+            if depth:
+                lift = 0.15 if depth == 1 else 0.45 + 0.2 * (number % 2)
+                colour = [c + (1 - c) * lift for c in palette[path[1]]]
+            share = size / total
+            middle, turn = 2 * math.pi * (start + share / 2), 2 * math.pi * share
+            look = {"color": colour, "edgecolor": "white", "linewidth": 0.8}
+            axis.bar(middle, width, turn, inner, **look)
+            if depth == 2:
+                outside.append((f"{path[-1]} {size}", middle))
+            elif share > 0.025:  # narrower than a line of text: the table has it
+                _write_on_ring(axis, f"{path[-1]} {size}", middle, inner + width / 2, share > 0.1)
+            start += share
+    _write_around(axis, outside)
+    axis.text(0, 0, f"{total}\nsubjects", ha="center", va="center", fontsize=9)
+    axis.set_ylim(0, 1.12)
+    axis.set_axis_off()
+    return figure
+
+
+def _write_on_ring(axis: Any, text: str, angle: float, radius: float, along: bool) -> None:
+    """Write into a part of a ring, along it where there is room, else outwards."""
+    degrees = math.degrees(angle)
+    turn = -degrees if along else 90 - degrees
+    upside_down = 90 < degrees < 270 if along else degrees > 180
+    axis.text(
+        angle,
+        radius,
+        _in_lines(text, 16 if along else 9),
+        rotation=turn + 180 * upside_down,
+        ha="center",
+        va="center",
+        fontsize=6.5 if along else 5.5,
+    )
+
+
+def _write_around(axis: Any, labels: Sequence[tuple[str, float]]) -> None:
+    """Write outwards beyond the last ring; labels of narrow neighbours move apart."""
+    edge = RINGS[-1][0] + RINGS[-1][1]
+    apart = math.radians(2.1)  # a line of text at this radius and size
+    places = _apart([angle for _, angle in labels], apart)
+    for (text, angle), place in zip(labels, places, strict=True):
+        left = math.degrees(place) % 360 > 180
+        axis.plot([angle, place], [edge, edge + 0.025], color="0.6", linewidth=0.5)
+        axis.text(
+            place,
+            edge + 0.035,
+            text,
+            rotation=90 - math.degrees(place) + 180 * left,
+            rotation_mode="anchor",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=6.5,
+        )
+
+
+def _apart(angles: Sequence[float], gap: float) -> list[float]:
+    """Move rising numbers as little as needed for neighbours to be ``gap`` apart."""
+    groups: list[list[float]] = []  # of numbers that touch, each less its place in their row
+    for i, angle in enumerate(angles):
+        groups.append([angle - gap * i])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            last = groups.pop()
+            groups[-1] += last
+    means = [fmean(group) for group in groups for _ in group]
+    return [mean + gap * i for i, mean in enumerate(means)]
+
+
+def reference_map(table: pd.DataFrame, encoder: str) -> Figure:
+    """References as points, similar ones close (DSH-Bench, Figure 3b).
+
+    Args:
+        table: from ``composition.reference_map``.
+        encoder: title of the encoder behind it.
+    """
+    known = table.dropna(subset=["x", "y"])
+    if known.empty:
+        return remark("Too few references for a map.")
+    compared = known["benchmark"].nunique() > 1
+    group = known["benchmark"] if compared else known["kind"].fillna(UNLABELLED)
+    names = list(dict.fromkeys(group))
+    looks = style(names)
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.8, 4.0), layout="constrained")
+    size = 6 if len(known) < 200 else 3.5
+    for name in names:
+        mine = known[group == name]
+        axis.plot(
+            mine["x"],
+            mine["y"],
+            linestyle="none",
+            markersize=size,
+            alpha=0.75,
+            label=name,
+            **looks[name],
+        )
+    if len(known) <= 60:
+        for row in known.to_dict("records"):
+            if pd.notna(row["subject"]):
+                axis.annotate(
+                    row["subject"],
+                    (row["x"], row["y"]),
+                    (4, 2),
+                    textcoords="offset points",
+                    fontsize=5.5,
+                )
+    axis.set_xticks([])
+    axis.set_yticks([])
+    perplexity = known["perplexity"].iloc[0]
+    axis.set_title(f"t-SNE of {len(known)} references, {encoder}, perplexity {perplexity:.3g}")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def _in_lines(text: str, length: int) -> str:
+    """Break into lines of about ``length`` narrow characters, at spaces if the script has any."""
+    wide = any(unicodedata.east_asian_width(c) in "WF" for c in text)
+    lines = textwrap.wrap(text, length // 2 if wide else length, break_long_words=wide)
+    return "\n".join(lines)
+
+
 def gallery(
-    columns: Sequence[tuple[str, str]], rows: Sequence[tuple[str, Sequence[Image.Image | None]]]
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[str, Sequence[Image.Image | None]]],
+    notes: Mapping[tuple[int, int], str] | None = None,
 ) -> Figure:
     """Pictures: a row per model (the reference first), a column per case.
 
     Args:
         columns: scenario and prompt of each case.
         rows: title and pictures; None where there is no picture.
+        notes: (row, column) -> a few characters to write into the corner of a picture.
     """
     figure, axes = plt.subplots(
         len(rows),
@@ -209,9 +518,13 @@ def gallery(
         squeeze=False,
         gridspec_kw={"wspace": 0.06, "hspace": 0.06},
     )
-    for line, (title, pictures) in zip(axes, rows, strict=True):
-        for axis, picture in zip(line, pictures, strict=True):
+    for y, (line, (title, pictures)) in enumerate(zip(axes, rows, strict=True)):
+        for x, (axis, picture) in enumerate(zip(line, pictures, strict=True)):
             axis.set_axis_off()
+            if notes and (y, x) in notes:
+                corner = {"ha": "left", "va": "bottom", "transform": axis.transAxes}
+                back = {"facecolor": "white", "alpha": 0.8, "pad": 0.6, "linewidth": 0}
+                axis.text(0.03, 0.03, notes[y, x], fontsize=6, bbox=back, **corner)
             if picture is None:
                 axis.text(0.5, 0.5, "no picture", ha="center", va="center", fontsize=6)
             else:
@@ -220,11 +533,7 @@ def gallery(
             -0.08, 0.5, title, transform=line[0].transAxes, ha="right", va="center", fontsize=7
         )
     for axis, (scenario, prompt) in zip(axes[0], columns, strict=True):
-        words, text, length = prompt.split(), "", 0
-        for word in words:  # about 16 characters a line
-            text += ("\n" if length + len(word) > 16 else " ") + word
-            length = len(word) if length + len(word) > 16 else length + len(word) + 1
-        axis.set_title(f"{scenario}\n{text.strip()}", fontsize=6)
+        axis.set_title(f"{scenario}\n{_in_lines(prompt, 16)}", fontsize=6)
     return figure
 
 

@@ -182,7 +182,10 @@ class Planner:
             if generator.card.role == "simulated":
                 for artifact in samples[generator.use.label]:
                     upstream[f"truth/{generator.use.label}/{artifact.job['shard']}"] = artifact.key
-        tables = self._tables(upstream)
+        map_encoder = self._map_encoder()
+        if map_encoder:
+            upstream["reference_embeddings"] = self._embed_cases(map_encoder, prepared).key
+        tables = self._tables(upstream, map_encoder)
         report = self._report(tables, prepared, samples)
         return Plan(
             study=self.study.model_dump(mode="json"),
@@ -202,6 +205,14 @@ class Planner:
         for metric in self.metrics:
             upstream |= self._score_all(metric, prepared, samples)
         return prepared, samples, upstream
+
+    def _map_encoder(self) -> Asked | None:
+        """Return the encoder of the map of references: that of the first metric of its kind."""
+        for metric in self.metrics if self.study.dimensions else []:
+            assert isinstance(metric.use, MetricUse)
+            if metric.card.plugin == "cosine":  # pictures by pictures; others look at faces
+                return metric.named("encoder", metric.use.encoder)
+        return None
 
     def _units_behind(self, upstream: dict[str, str]) -> dict[str, str]:
         """Units and answers behind the metric of UFO's tables, by role for the tables."""
@@ -463,12 +474,15 @@ class Planner:
         out["metrics"] = [told("metric", use) for use in study.metrics]
         return out
 
-    def _tables(self, upstream: dict[str, str]) -> Artifact:
+    def _tables(self, upstream: dict[str, str], map_encoder: Asked | None) -> Artifact:
         study = self.study
         names = []
         if study.dimensions:
             names.append("leaderboard")
             names += [f"by_{level}" for level in self.benchmark.plugin.breakdowns]
+            names += ["human_alignment"] if self.raters else []
+            names += ["disputed", "distributions", "hierarchy"]
+            names += ["reference_map"] if map_encoder else []
         if study.alignment:
             names += self._alignment_tables(bool("units" in upstream))
         if self.raters:
@@ -478,7 +492,10 @@ class Planner:
         job = {
             "tables": names,
             "alignment": study.alignment.model_dump() if study.alignment else None,
+            "human_alignment": study.human_alignment.model_dump(),
             "beside_raters": study.beside_raters,
+            "benchmark": self.benchmark.use.name or self.benchmark.card.title,
+            "map_encoder": map_encoder.card.title if map_encoder else "",
             "samples_per_case": study.samples_per_case,
             "dimensions": self.study.dimensions.model_dump() if self.study.dimensions else None,
             "leaderboard": self.study.leaderboard.model_dump(),
@@ -505,7 +522,7 @@ class Planner:
             "raters_simulated": bool(self.raters and self.raters.plugin.simulated),
             "synthetic": bool(self.benchmark.plugin.synthetic),
         }
-        packages = ("numpy", "pandas", "scipy", "krippendorff")
+        packages = ("numpy", "pandas", "scipy", "krippendorff", "scikit-learn")
         return self._add(
             Artifact(
                 "tables",
@@ -541,15 +558,18 @@ class Planner:
         self, tables: Artifact, prepared: Artifact, samples: dict[str, list[Artifact]]
     ) -> Artifact:
         names = tables.job["tables"]
-        figures = [n for n in ("by_difficulty", "by_scenario", "agreement") if n in names]
+        shown = ("by_difficulty", "by_scenario", "by_category", "agreement")
+        figures = [n for n in shown if n in names]
         if self.study.dimensions:
-            figures.append("preservation_following")
+            figures += ["preservation_following", "distributions", "hierarchy"]
+            figures += ["reference_map"] if "reference_map" in names else []
+            figures += ["disputed"] if self.benchmark.plugin.pictures else []
         if self.study.alignment:
             of_tables = ("composition", "units_by_category", "alignment", "ablation")
             figures += [n for n in of_tables if n in names]
             # Shows pictures, and of each the units that decided.
-            shown = {"disagreements", "disagreement_units"} <= set(names)
-            figures += ["disagreements"] if shown and self.benchmark.plugin.pictures else []
+            whole = {"disagreements", "disagreement_units"} <= set(names)
+            figures += ["disagreements"] if whole and self.benchmark.plugin.pictures else []
         if self.benchmark.plugin.pictures:
             figures.append("gallery")
         job = {
@@ -559,6 +579,7 @@ class Planner:
             "study": self._told(),
         }
         captions = sorted((ROOT / "workflow" / "report").glob("*.rst"))
+        packages = ("matplotlib", "seaborn", "docutils", "cvttf-notosanscjk-regular")
         upstream = {"tables": tables.key}
         if "gallery" in figures:
             upstream["benchmark"] = prepared.key
@@ -572,7 +593,7 @@ class Planner:
                 {
                     **job,
                     "code": identity.closure("subjectbench.stages.report"),
-                    "packages": identity.packages(("matplotlib", "seaborn", "docutils"), "report"),
+                    "packages": identity.packages(packages, "report"),
                     "captions": identity.hash_sources(captions),
                 },
                 upstream,

@@ -92,9 +92,20 @@ def leaderboard(
         confidence: of the percentile intervals.
 
     Returns:
-        Per generator: ``generator, title, rank, s_h, s_h_ci_low, s_h_ci_high``; per dimension
-        ``<d>_mean, <d>_ci_low, <d>_ci_high, <d>_n, <d>_coverage``; ``note``. ``rank`` is 1 for the
-        highest S_h, the same for equal ones, and missing where S_h is.
+        Per generator: ``generator, title, rank, rank_low, rank_high, place, s_h, s_h_ci_low,
+        s_h_ci_high, behind, behind_ci_low, behind_ci_high, s_h_harmonic``; per dimension
+        ``<d>_mean, <d>_ci_low, <d>_ci_high, <d>_n, <d>_coverage``; ``note``.
+
+        ``rank`` is 1 for the highest S_h, the same for equal ones, and missing where S_h is; its
+        interval is over the same draws. ``s_h_harmonic`` is S_h with the sum of the weights as its
+        constant, so a mean of the three: the same order on another scale.
+
+        ``place`` shows as ties what the data cannot separate. Down the ranks, a model shares the
+        place of the first model of its group (``3=``) while the interval of the difference of
+        their S_h, in shared draws, contains 0; the first that it does not contain begins the next
+        group. ``behind`` is that difference: the S_h of the group's first model, for the first
+        itself that of the group before, less the model's own. Intervals are one by one, not
+        corrected for the number of models; without draws no place is given.
 
     Raises:
         InputError: mixed keys, repeated samples, a failed row with a value, unknown names.
@@ -105,10 +116,12 @@ def leaderboard(
     order = order_of(scores["generator"], generators, "leaderboard")
     used = scores[scores["metric"].isin(named.values())]
     unequal = [d for d, m in named.items() if unequal_cases(used[used["metric"] == m], order)]
+    resample = resample_of(used, draws, seed)
+    full = math.fsum(weights)
     rows = []
+    totals: dict[str, NDArray[np.float64] | None] = {}
     for generator, title in order.items():
         mine = used[used["generator"] == generator]
-        resample = resample_of(mine, draws, seed)
         cells = {
             d: Cell(mine[mine["metric"] == m], min_coverage, resample, confidence)
             for d, m in named.items()
@@ -120,22 +133,78 @@ def leaderboard(
             notes.append(f"no S_h: {total.reason.replace('_', ' ')}")
         low = high = None
         known = [c.draws for c in cells.values() if c.draws is not None]
+        totals[generator] = None
         if total.value is not None and len(known) == 3 and resample:
             drawn = headline.s_h_draws(np.column_stack(known), weights, constant)
+            totals[generator] = drawn
             interval = bootstrap.percentile(drawn, confidence, len(resample.labels))
             low, high = interval.low, interval.high
             if interval.reason and not any(interval.reason in n for n in notes):
                 notes.append(f"no interval of S_h: {interval.reason}")
         if unequal:
             notes.append(f"cases differ between generators ({', '.join(unequal)})")
-        row: dict[str, Any] = {"generator": generator, "title": title, "rank": None}
+        row: dict[str, Any] = {"generator": generator, "title": title}
+        row |= dict.fromkeys(["rank", "rank_low", "rank_high"]) | {"place": ""}
         row |= {"s_h": total.value, "s_h_ci_low": low, "s_h_ci_high": high}
+        row |= dict.fromkeys(["behind", "behind_ci_low", "behind_ci_high"])
+        row["s_h_harmonic"] = None if total.value is None else total.value * full / constant
         for d, c in cells.items():
             row |= c.columns(d)
         rows.append(row | {"note": "; ".join(notes)})
-    frame = frame_of(rows, text=("generator", "title", "note"), whole=("rank",))
+    text, whole = ("generator", "title", "place", "note"), ("rank", "rank_low", "rank_high")
+    frame = frame_of(rows, text=text, whole=whole)
     ranks = frame["s_h"].round(correlation.DECIMALS).rank(method="min", ascending=False)
-    return frame.assign(rank=ranks.astype("Int64"))
+    frame["rank"] = ranks.astype("Int64")
+    if resample and draws:
+        _show_rank_intervals(frame, totals, resample, confidence)
+        _show_ties(frame, totals, resample, confidence)
+    return frame
+
+
+def _show_rank_intervals(
+    frame: pd.DataFrame,
+    totals: Mapping[str, NDArray[np.float64] | None],
+    resample: bootstrap.Resample,
+    confidence: float,
+) -> None:
+    """Fill ``rank_low`` and ``rank_high``, rounded outwards."""
+    for generator, interval in _rank_intervals(totals, resample, confidence).items():
+        if interval.low is not None and interval.high is not None:
+            ends = [math.floor(interval.low), math.ceil(interval.high)]
+            frame.loc[frame["generator"] == generator, ["rank_low", "rank_high"]] = ends
+
+
+def _show_ties(
+    frame: pd.DataFrame,
+    totals: Mapping[str, NDArray[np.float64] | None],
+    resample: bootstrap.Resample,
+    confidence: float,
+) -> None:
+    """Fill ``place`` and ``behind`` by the rule that ``leaderboard`` declares."""
+    ranked = frame.dropna(subset=["rank"]).sort_values("rank", kind="stable").index
+    groups: list[list[int]] = []
+    for i in ranked:
+        mine = totals[frame.at[i, "generator"]]
+        tied = False
+        if groups:
+            first = groups[-1][0]
+            best = totals[frame.at[first, "generator"]]
+            found = bootstrap.Interval(None, None, confidence, 0)
+            if best is not None and mine is not None:
+                found = bootstrap.percentile(best - mine, confidence, len(resample.labels))
+            ends = {"behind_ci_low": found.low, "behind_ci_high": found.high}
+            behind = {"behind": frame.at[first, "s_h"] - frame.at[i, "s_h"]} | ends
+            frame.loc[i, list(behind)] = list(behind.values())
+            # Equal ones are tied whatever the draws say; what has no interval is not separated.
+            equal = frame.at[i, "rank"] == frame.at[first, "rank"]
+            tied = equal or found.low is None or found.low <= 0
+        if tied:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    for group in groups:
+        place = str(frame.at[group[0], "rank"]) + ("=" if len(group) > 1 else "")
+        frame.loc[group, "place"] = place
 
 
 def breakdown(
@@ -194,6 +263,83 @@ def breakdown(
     return frame_of(rows, text=text)
 
 
+def benchmarks_side_by_side(
+    scores: Mapping[str, pd.DataFrame],
+    dimensions: Mapping[str, str],
+    *,
+    min_coverage: float = 0.9,
+    generators: Generators = None,
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The same models on several benchmarks (DSH-Bench, Table 2): where a low mean means harder.
+
+    Args:
+        scores: title of the benchmark -> scores as for ``leaderboard``, in the order to show.
+        dimensions: dimension -> metric, the same for all benchmarks.
+        min_coverage: share of expected samples below which no mean is shown.
+        generators: what to show, in order; None: of the first benchmark, then further ones.
+        draws: bootstrap draws of subjects, in each benchmark on its own.
+        seed: of the draws; each benchmark's own derives from it.
+        confidence: of the percentile intervals.
+
+    Returns:
+        Per generator ``generator, title``; per dimension and benchmark ``<d>_<b>_mean,
+        <d>_<b>_ci_low, <d>_<b>_ci_high, <d>_<b>_n, <d>_<b>_coverage``; per dimension
+        ``<d>_lowest``: the benchmark with the lowest mean, missing where one has none, and
+        ``<d>_lowest_gap`` with ``_ci_low`` and ``_ci_high``: the second lowest mean less the
+        lowest. An interval that holds 0 does not show which is harder. ``note``.
+
+    Raises:
+        InputError: as ``leaderboard``; or no benchmark.
+    """
+    named, min_coverage = _dimensions(dimensions), share("min_coverage", min_coverage)
+    where = "benchmarks_side_by_side"
+    if not scores:
+        raise InputError(where, "no benchmark given")
+    checked = {title: checked_scores(frame) for title, frame in scores.items()}
+    order = order_of(pd.concat([f["generator"] for f in checked.values()]), generators, where)
+    # Benchmarks have subjects of their own, so their draws must not be the same numbers.
+    resamples = {
+        title: resample_of(frame, draws, seed + i)
+        for i, (title, frame) in enumerate(checked.items())
+    }
+    rows = []
+    for generator, title in order.items():
+        row: dict[str, Any] = {"generator": generator, "title": title}
+        notes = []
+        for dimension, metric in named.items():
+            cells = {}
+            for benchmark, frame in checked.items():
+                mine = frame[(frame["generator"] == generator) & (frame["metric"] == metric)]
+                cell = Cell(mine, min_coverage, resamples[benchmark], confidence)
+                row |= cell.columns(f"{dimension}_{benchmark}")
+                notes += [f"{dimension}, {benchmark}: {cell.note}"] if cell.note else []
+                cells[benchmark] = cell
+            row |= _lowest(cells, dimension, confidence)
+        rows.append(row | {"note": "; ".join(notes)})
+    text = ("generator", "title", *(f"{d}_lowest" for d in named), "note")
+    return frame_of(rows, text=text)
+
+
+def _lowest(cells: Mapping[str, Cell], dimension: str, confidence: float) -> dict[str, Any]:
+    """The benchmark with the lowest mean, and how far below the next."""
+    name = f"{dimension}_lowest"
+    row: dict[str, Any] = {name: None}
+    row |= dict.fromkeys([f"{name}_gap", f"{name}_gap_ci_low", f"{name}_gap_ci_high"])
+    means = {b: c.mean for b, c in cells.items() if c.mean is not None}
+    if len(means) < len(cells) or len(cells) < 2:
+        return row
+    low, second = sorted(means, key=lambda b: means[b])[:2]
+    row |= {name: low, f"{name}_gap": means[second] - means[low]}
+    a, b = cells[second].draws, cells[low].draws
+    if a is not None and b is not None and cells[second].low is not None:
+        interval = bootstrap.percentile(a - b, confidence, 2)
+        row |= {f"{name}_gap_ci_low": interval.low, f"{name}_gap_ci_high": interval.high}
+    return row
+
+
 def models_by_paradigm(
     scores: pd.DataFrame,
     metric: str,
@@ -238,7 +384,8 @@ def models_by_paradigm(
     used = used.assign(paradigm=level)
     resample = resample_of(used, draws, seed)
     unequal = "cases differ between generators" if unequal_cases(used, order) else ""
-    rows, totals = [], {}
+    rows = []
+    totals: dict[str, NDArray[np.float64] | None] = {}
     for generator, title in order.items():
         mine = used[used["generator"] == generator]
         parts = {p: mine[mine["paradigm"] == p] for p in levels} | {TOTAL: mine}
@@ -268,10 +415,7 @@ def models_by_paradigm(
     means = frame[f"{TOTAL}_mean"].round(correlation.DECIMALS)
     frame["rank"] = means.rank(method="min", ascending=False).astype("Int64")
     if resample:
-        for generator, interval in _rank_intervals(totals, resample, confidence).items():
-            if interval.low is not None and interval.high is not None:
-                ends = [math.floor(interval.low), math.ceil(interval.high)]
-                frame.loc[frame["generator"] == generator, ["rank_low", "rank_high"]] = ends
+        _show_rank_intervals(frame, totals, resample, confidence)
     return frame
 
 
@@ -684,6 +828,172 @@ def _mean_row(
     row |= {"n": len(joined), "coverage": len(joined) / rated}
     row |= {"subjects": joined["subject_id"].nunique()}
     return row | {"reason": ", ".join(f"{n} {reason}" for reason, n in sorted(why.items()))}
+
+
+def human_alignment(
+    scores: pd.DataFrame,
+    targets: pd.DataFrame,
+    agreed: pd.DataFrame,
+    *,
+    dimension: str = "preservation",
+    metrics: Sequence[str] = (),
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Metrics against raters in one dimension, model by model and over all (DSH-Bench, Table 1).
+
+    The paper prints the best of a row in bold and no interval. Here the best is tested against
+    the second: both are correlated anew on the samples that both have scored, in shared draws of
+    subjects. The two are picked on these same data, which favours the best.
+
+    Args:
+        scores: as for ``leaderboard``.
+        targets: as for ``agreement``.
+        agreed: from ``agreement``, of these scores and targets: values and intervals of Spearman's
+            rho are taken from it.
+        dimension: of the raters.
+        metrics: in the order to show; none: all of ``agreed``.
+        draws: bootstrap draws of subjects.
+        seed: of the draws.
+        confidence: of the percentile intervals.
+
+    Returns:
+        A row per method (``kendall_tau_b``, ``spearman``), source of the targets and generator,
+        and one over all samples together (``generator`` = ``POOLED``): ``method, source,
+        generator, title, n`` (most rated samples that a metric scored); per metric ``<m>,
+        <m>_ci_low, <m>_ci_high``; ``best, second, difference, difference_ci_low,
+        difference_ci_high, p_value`` (of best less second, two-sided), ``common`` (samples that
+        both scored), ``note``. No rows where nobody rated the dimension.
+
+    Raises:
+        InputError: as ``agreement``; or a metric that ``agreed`` lacks.
+    """
+    rows_of = agreed[(agreed["dimension"] == dimension) & (agreed["generator"] != MEAN)]
+    shown = list(metrics or dict.fromkeys(rows_of["metric"]))
+    unknown = [m for m in shown if len(rows_of) and m not in set(rows_of["metric"])]
+    if unknown:
+        known = set(rows_of["metric"])
+        raise InputError(
+            "human_alignment", f"no agreement of '{unknown[0]}'", suggest(unknown[0], known)
+        )
+    tested = ["best", "second", "difference", "difference_ci_low", "difference_ci_high"]
+    tested += ["p_value", "common"]
+    scores, rows = checked_scores(scores), []
+    for method in ("kendall_tau_b", "spearman"):
+        for (source, generator), mine in rows_of.groupby(["source", "generator"], sort=False):
+            wanted = targets[(targets["dimension"] == dimension) & (targets["source"] == source)]
+            wanted = wanted[wanted["generator"].isin(scores["generator"])]
+            if generator != POOLED:
+                wanted = wanted[wanted["generator"] == generator]
+            part = scores[scores["generator"].isin(wanted["generator"])]
+            found = mine.set_index("metric").reindex(shown)
+            row: dict[str, Any] = {"method": method, "source": source, "generator": generator}
+            row |= {"title": mine["title"].iloc[0], "n": int(found["n"].max())}
+            for metric in shown:
+                row[metric] = found.at[metric, method]
+                low, high = (found.at[metric, f"spearman_ci_{end}"] for end in ("low", "high"))
+                if method == "kendall_tau_b":
+                    both = rated(part, wanted, metric)
+                    both = both[both["status"] == Status.OK]
+                    interval = _kendall_interval(both, draws, seed, confidence)
+                    low, high = interval.low, interval.high
+                row |= {f"{metric}_ci_low": low, f"{metric}_ci_high": high}
+            values = found[method].round(correlation.DECIMALS).dropna()
+            ranked = values.sort_values(ascending=False, kind="stable").index
+            row |= dict.fromkeys(tested) | {"note": ""}
+            if len(ranked) > 1:
+                best, second = ranked[:2]
+                row |= {"best": best, "second": second}
+                row |= _beaten(part, wanted, best, second, method, draws, seed, confidence)
+            else:
+                row["note"] = ", ".join(sorted(set(found["reason"].dropna()) - {""}))
+            rows.append(row)
+    columns = ["method", "source", "generator", "title", "n"]
+    columns += [f"{m}{part}" for m in shown for part in ("", "_ci_low", "_ci_high")]
+    text = ("method", "source", "generator", "title", "best", "second", "note")
+    return frame_of(rows, text=text, whole=("n", "common"), columns=[*columns, *tested, "note"])
+
+
+def _kendall_interval(
+    both: pd.DataFrame, draws: int, seed: int, confidence: float
+) -> bootstrap.Interval:
+    x, y, clusters = both["value"].to_numpy(), both["target"].to_numpy(), list(both["subject_id"])
+    if len(x) > bootstrap.MAX_KENDALL:
+        return bootstrap.Interval(None, None, confidence, 0, 0, "too_many_pairs")
+    return bootstrap.correlation_interval(x, y, clusters, "kendall_tau_b", draws, seed, confidence)
+
+
+def _beaten(
+    part: pd.DataFrame,
+    wanted: pd.DataFrame,
+    best: str,
+    second: str,
+    method: str,
+    draws: int,
+    seed: int,
+    confidence: float,
+) -> dict[str, Any]:
+    """Test the best metric of a row against the second."""
+    both = common(part, wanted, best, second)
+    if method == "kendall_tau_b" and len(both) > bootstrap.MAX_KENDALL:
+        return {"common": len(both), "note": "too many pairs for Kendall's interval"}
+    x, z, y = (both[c].to_numpy() for c in ("value", "other", "target"))
+    found = bootstrap.correlation_difference(
+        x, z, y, list(both["subject_id"]), method, draws, seed, confidence
+    )
+    row = {"difference": found.value, "p_value": found.p_value, "common": found.n}
+    low, high = found.interval.low, found.interval.high
+    row |= {"difference_ci_low": low, "difference_ci_high": high}
+    return row | {"note": found.reason or found.interval.reason or ""}
+
+
+def disputed(
+    scores: pd.DataFrame,
+    metric: str,
+    deciding: Sequence[str],
+    *,
+    generators: Generators = None,
+    count: int = 8,
+) -> pd.DataFrame:
+    """Samples that models differ on most under one metric, for a grid of pictures.
+
+    Args:
+        scores: as for ``leaderboard``, with ``case_id``.
+        metric: the one that decides.
+        deciding: generators whose scores decide: models, not controls. Those without any valid
+            score are left out; only samples that all others have a valid score of are taken.
+        generators: what to show, in order.
+        count: samples at most, one per subject.
+
+    Returns:
+        Columns ``sample_id, case_id, subject_id, metric, generator, title, value, decides,
+        spread``: samples with the largest ``spread`` (standard deviation over those that decide)
+        first, ties by id; a row per generator of each.
+
+    Raises:
+        InputError: as ``leaderboard``; or an unknown metric.
+    """
+    scores = checked_scores(scores)
+    known_metric(scores, metric, "disputed")
+    order = order_of(scores["generator"], generators, "disputed")
+    mine = scores[(scores["metric"] == metric) & (scores["status"] == Status.OK.value)]
+    ids = ["subject_id", "case_id", "sample_id"]
+    wide = mine.pivot(index=ids, columns="generator", values="value")
+    deciding = [g for g in deciding if g in wide.columns]
+    spread = wide[deciding].dropna().std(axis=1, ddof=0).round(correlation.DECIMALS)
+    ranked = spread[spread > 0].sort_index().sort_values(ascending=False, kind="stable")
+    ranked = ranked[~ranked.index.get_level_values("subject_id").duplicated()].head(count)
+    wide = wide.reindex(columns=list(order))
+    rows = []
+    for (subject, case, sample), width in ranked.items():
+        where = {"sample_id": sample, "case_id": case, "subject_id": subject, "metric": metric}
+        for generator, title in order.items():
+            row = where | {"generator": generator, "title": title}
+            row["value"] = wide.at[(subject, case, sample), generator]
+            rows.append(row | {"decides": generator in deciding, "spread": width})
+    text = ["sample_id", "case_id", "subject_id", "metric", "generator", "title"]
+    return frame_of(rows, text=text, columns=[*text, "value", "decides", "spread"])
 
 
 def viescore_agreement(

@@ -18,6 +18,7 @@ DASH = "–"
 
 HEADERS = {
     "s_h": "S_h",
+    "s_h_harmonic": "harmonic mean",
     "s_h_ci_low": "S_h CI low",
     "s_h_ci_high": "S_h CI high",
     "kendall_tau_b": "Kendall τ-b",
@@ -200,31 +201,44 @@ def to_csv(frame: pd.DataFrame) -> str:
 def compact(frame: pd.DataFrame) -> pd.DataFrame:
     """Fold each ``<x>_mean`` with its interval, n and coverage into one text column, for reading.
 
-    ``0.409 [0.380, 0.431] (n = 118, 98 %)``. Other columns stay as they are.
+    ``0.409 [0.380, 0.431] (n = 118, 98 %)``; a ``<x>`` that has only ``<x>_ci_low`` and
+    ``<x>_ci_high`` becomes ``0.409 [0.380, 0.431]``. Other columns stay as they are.
     """
     folded: dict[str, Any] = {}
     parts = ("ci_low", "ci_high", "n", "coverage")
     stems = [str(c).removesuffix("_mean") for c in frame.columns if str(c).endswith("_mean")]
     stems = [s for s in stems if all(f"{s}_{p}" in frame.columns for p in parts)]
     skip = {f"{s}_{p}" for s in stems for p in parts}
+    ends = {c: [f"{c}_ci_low", f"{c}_ci_high"] for c in map(str, frame.columns)}
+    ends = {c: pair for c, pair in ends.items() if all(e in frame.columns for e in pair)}
+    skip |= {end for pair in ends.values() for end in pair}
     for column in map(str, frame.columns):
         stem = column.removesuffix("_mean")
         if column in skip:
             continue
         if column == f"{stem}_mean" and stem in stems:
             values = [list(frame[column]), *(list(frame[f"{stem}_{p}"]) for p in parts)]
-            folded[stem] = [_folded(*cell) for cell in zip(*values)]
+            folded[stem] = [
+                f"{_with_interval(*cell[:3])} {_counted(*cell[3:])}" for cell in zip(*values)
+            ]
+        elif column in ends:
+            values = [list(frame[c]) for c in (column, *ends[column])]
+            folded[column] = [_with_interval(*cell) for cell in zip(*values)]
         else:
             folded[column] = frame[column]
     return pd.DataFrame(folded)
 
 
-def _folded(mean: float, low: float, high: float, n: int, coverage: float) -> str:
-    text = _shown(mean, 3, "")
+def _with_interval(value: float, low: float, high: float) -> str:
+    text = _shown(value, 3, "")
     if not _is_missing(low) and not _is_missing(high):
         text += f" [{_shown(low, 3, '')}, {_shown(high, 3, '')}]"
+    return text
+
+
+def _counted(n: int, coverage: float) -> str:
     # Rounded down: 99.6 % is not 100 %.
-    return f"{text} (n = {n}, {math.floor(coverage * 100 + 1e-9)} %)"
+    return f"(n = {n}, {math.floor(coverage * 100 + 1e-9)} %)"
 
 
 FORMATS = ("csv", "md", "tex")

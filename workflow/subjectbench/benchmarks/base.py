@@ -49,7 +49,7 @@ class Benchmark(ABC):
     pictures: ClassVar[bool] = True
     """False: only ratings and scores of pictures kept elsewhere, so there is no gallery."""
 
-    breakdowns: ClassVar[tuple[str, ...]] = ("difficulty", "scenario")
+    breakdowns: ClassVar[tuple[str, ...]] = ("difficulty", "scenario", "category")
     """Columns of the cases by which scores are broken down."""
 
     def __init__(self, params: Any, root: Path) -> None:

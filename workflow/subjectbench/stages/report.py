@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def run(context: Context) -> None:
 
 def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any:
     job = context.artifact.job
+    if name == "by_category" and frames[name]["level"].nunique() > 2:
+        return figures.radar(frames[name])
     if name.startswith("by_"):
         return figures.breakdown(frames[name], name.removeprefix("by_"))
     if name == "agreement":
@@ -66,6 +69,14 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
         titles = {d: metrics[m] for d, m in job["dimensions"].items()}
         names = list(titles_of(job["generators"]).values())
         return figures.preservation_following(frames["leaderboard"], titles, names)
+    if name == "distributions":
+        return figures.distributions(frames["distributions"])
+    if name == "hierarchy":
+        return figures.hierarchy(frames["hierarchy"])
+    if name == "reference_map":
+        return figures.reference_map(frames["reference_map"], job["map_encoder"])
+    if name == "disputed":
+        return _disputed(context, frames["disputed"])
     if name == "composition":
         return figures.composition(frames["composition"])
     if name == "units_by_category":
@@ -98,6 +109,28 @@ def _disagreements(context: Context, chosen: pd.DataFrame, units: pd.DataFrame) 
     return figures.disagreements(chosen, units, pictures, references, prompts, titles)
 
 
+def _disputed(context: Context, chosen: pd.DataFrame) -> Any:
+    if chosen.empty:
+        return figures.remark("No sample has different scores of two models.")
+    samples = chosen.drop_duplicates("sample_id")
+    prepared = Prepared(context.upstream("benchmark"))
+    cases = prepared.cases.set_index("case_id").loc[samples["case_id"]]
+    rows = [("reference", [prepared.picture(subject) for subject in samples["subject_id"]])]
+    notes: dict[tuple[int, int], str] = {}
+    for y, (generator, mine) in enumerate(chosen.groupby("generator", sort=False), start=1):
+        pictures = _pictures(_shards(context, str(generator)), list(mine["sample_id"]))
+        rows.append((mine["title"].iloc[0], pictures))
+        values = enumerate(mine["value"])
+        notes |= {(y, x): f"{value:.2f}" for x, value in values if pd.notna(value)}
+    return figures.gallery(_headings(cases.to_dict("records")), rows, notes)
+
+
+def _headings(cases: Sequence[Any]) -> list[tuple[str, str]]:
+    """Scenario, or paradigm where there is none, and prompt of each case."""
+    kinds = ["paradigm" if pd.isna(c["scenario"]) else "scenario" for c in cases]
+    return [(str(c[kind]), str(c["prompt"])) for kind, c in zip(kinds, cases, strict=True)]
+
+
 def _gallery(context: Context) -> Any:
     """A fixed choice of cases, spread over subjects and scenarios, for all models."""
     prepared = Prepared(context.upstream("benchmark"))
@@ -109,13 +142,11 @@ def _gallery(context: Context) -> Any:
         cases = prepared.cases[prepared.cases["subject_id"] == subject]
         # Two cases per scenario: every second one of a later subject shows another scenario.
         chosen.append(cases.iloc[(2 * i) % len(cases)])
-    kinds = ["paradigm" if pd.isna(c["scenario"]) else "scenario" for c in chosen]
-    columns = [(str(c[kind]), str(c["prompt"])) for kind, c in zip(kinds, chosen, strict=True)]
     rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
     for generator, title in titles.items():
         wanted = [f"{c['case_id']}-s0" for c in chosen]
         rows.append((title, _pictures(_shards(context, generator), wanted)))
-    return figures.gallery(columns, rows)
+    return figures.gallery(_headings(chosen), rows)
 
 
 def _shards(context: Context, generator: str) -> list[Path]:
@@ -178,7 +209,8 @@ def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
     if job["raters_simulated"]:
         notes.append("<b>Simulated raters.</b> No person rated anything here.")
     sections = []
-    order = ["leaderboard", "preservation_following", "gallery", "agreement", "rater_agreement"]
+    order = ["leaderboard", "preservation_following", "gallery", "disputed", "human_alignment"]
+    order += ["agreement", "rater_agreement"]
     names = [*job["tables"], *(f for f in job["figures"] if f not in job["tables"])]
     names.sort(key=lambda n: order.index(n) if n in order else len(order))
     for name in names:
@@ -207,7 +239,7 @@ def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
         text.append(f'<img src="figures/{name}.svg" alt="{html.escape(title)}">')
         files += [f"figures/{name}.{ending}" for ending in ("svg", "png")]
     if frame is not None:
-        shown = _table(writing.compact(_readable(name, frame)))
+        shown = _table(writing.compact(_readable(name, frame, job)))
         # Long tables stay out of the way until asked for.
         folded = len(frame) > 30
         text.append(f"<details><summary>{len(frame)} rows</summary>" if folded else "")
@@ -217,14 +249,28 @@ def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
     return "\n".join([*text, f'<p class="files">{links}</p>'])
 
 
-def _readable(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
     """The form and the columns that a page shows; the files have all."""
     if name == "alignment":
         frame = alignment.as_printed(frame)
     dropped = ["generator", "metric"] if "title" in frame.columns else ["metric"]
+    if name == "leaderboard":
+        ends = zip(frame["rank_low"], frame["rank_high"], strict=True)
+        ranks = ["" if pd.isna(low) else f"{low:g}–{high:g}" for low, high in ends]
+        frame = frame.assign(rank=ranks).rename(columns={"rank": "ranks"})
+        frame = frame[["place", *(c for c in frame.columns if c != "place")]]
+        dropped += ["rank_low", "rank_high"]
+    if name == "human_alignment":
+        titles = titles_of(job["metrics"])
+        shown = {f"{m}{end}": f"{t}{end}" for m, t in titles.items() for end in _ENDS}
+        named = {c: frame[c].map(titles) for c in ("best", "second")}
+        frame = frame.assign(**named).rename(columns=shown)
     if name == "agreement":
         dropped += ["fisher_clip", "kendall_tau_b_fisher", "spearman_fisher"]
     return frame.drop(columns=[c for c in dropped if c in frame.columns])
+
+
+_ENDS = ("", "_ci_low", "_ci_high")
 
 
 def _table(frame: pd.DataFrame) -> str:

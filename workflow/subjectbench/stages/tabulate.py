@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 from subjectbench import alignment, composition, records, tables, writing
 from subjectbench.cells import TOTAL
 from subjectbench.records import DIMENSIONS, Status
+from subjectbench.stages import embed
 from subjectbench.stages.base import Context, count, details
 from subjectbench.store import Partial
 
 CASE_COLUMNS = ["case_id", "subject_id", "difficulty", "scenario", "paradigm", "category"]
 
 AGAINST_RATERS = (
+    "human_alignment",
     "agreement",
     "rater_agreement",
     "rank_agreement",
@@ -69,6 +71,13 @@ def caption(name: str, job: dict[str, Any]) -> str:
         "by_scenario": "Scores by prompt scenario",
         "by_category": "Scores by category",
         "agreement": "Agreement of metrics with raters",
+        "human_alignment": "Metrics against raters, model by model (DSH-Bench, Table 1): "
+        + job["human_alignment"]["dimension"],
+        "disputed": "Samples that the models differ on most",
+        "distributions": "Subjects and prompts by difficulty, scenario and category "
+        "(DSH-Bench, Figures 2 and 3a)",
+        "hierarchy": "Subjects by domain, kind and category (DSH-Bench, Figure 6)",
+        "reference_map": "Map of the references (DSH-Bench, Figure 3b)",
         "rater_agreement": "Agreement among raters",
         "coverage": "Samples by metric, model and status",
         "models_by_paradigm": "Models by editing paradigm (UFO, Table 1)",
@@ -182,9 +191,23 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
                     min_coverage=board["min_coverage"],
                     **common,
                 )
+        out["disputed"] = tables.disputed(
+            scores, job["dimensions"]["preservation"], _models(job), generators=titles
+        )
+        out |= _composition(context)
     ratings, targets = read_targets(context)
     if ratings is not None and targets is not None:
         out["agreement"] = tables.agreement(scores, targets, **common)
+        if "human_alignment" in job["tables"]:
+            asked = job["human_alignment"]
+            out["human_alignment"] = tables.human_alignment(
+                scores,
+                targets,
+                out["agreement"],
+                dimension=asked["dimension"],
+                metrics=asked["metrics"],
+                **{name: common[name] for name in ("draws", "seed", "confidence")},
+            )
         out["rater_agreement"] = tables.rater_agreement(ratings)
         if job["beside_raters"]:
             out["beside_raters"] = tables.viescore_agreement(
@@ -192,6 +215,30 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
             )
     if job["alignment"]:
         out |= _alignment(context, scores, ratings, targets, common)
+    return out
+
+
+def _models(job: dict[str, Any]) -> list[str]:
+    """Names of the models; of all generators where the study has controls only."""
+    models = [g["name"] for g in job["generators"] if g["role"] != "control"]
+    return models or list(titles_of(job["generators"]))
+
+
+def _composition(context: Context) -> dict[str, pd.DataFrame]:
+    """What the benchmark consists of."""
+    job = context.artifact.job
+    cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
+    benchmarks = {job["benchmark"]: cases}
+    out = {
+        "distributions": composition.distributions(benchmarks),
+        "hierarchy": composition.hierarchy(cases),
+    }
+    if "reference_map" in job["tables"]:
+        found = embed.read(context.upstream("reference_embeddings") / "references.parquet")
+        vectors = {i: v.values for i, v in found.items() if v.values is not None}
+        seed = job["statistics"]["seed"]
+        placed = composition.reference_map(benchmarks, {job["benchmark"]: vectors}, seed=seed)
+        out["reference_map"] = placed
     return out
 
 
