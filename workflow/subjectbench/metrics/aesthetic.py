@@ -2,7 +2,8 @@
 
 The published heads are ``Linear`` layers with nothing but dropout between them: five for
 "sac+logos+ava1-l14-linearMSE" (768, 1024, 128, 64, 16, 1), one for "sa_0_4_vit_l_14_linear". They
-were trained on ratings of 1 to 10; the value is the head's, not clipped. Neither prompt nor reference counts.
+were trained on ratings of 1 to 10; the value is the head's, not clipped. Neither prompt nor
+reference counts.
 Source: repositories christophschuhmann/improved-aesthetic-predictor, LAION-AI/aesthetic-predictor.
 """
 
