@@ -369,7 +369,8 @@ def hierarchy(table: pd.DataFrame) -> Figure:
     """
     palette = {k: look["color"] for k, look in style(list(dict.fromkeys(table["kind"]))).items()}
     domains = list(dict.fromkeys(table["domain"]))
-    figure, axis = plt.subplots(figsize=(WIDTH, WIDTH), subplot_kw={"projection": "polar"})
+    figure = plt.figure(figsize=(WIDTH, WIDTH))
+    axis: Any = figure.add_subplot(projection="polar")
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     total = table["subjects"].sum()

@@ -919,8 +919,8 @@ def _kendall_interval(
     both: pd.DataFrame, draws: int, seed: int, confidence: float
 ) -> bootstrap.Interval:
     x, y, clusters = both["value"].to_numpy(), both["target"].to_numpy(), list(both["subject_id"])
-    if len(x) > bootstrap.MAX_KENDALL:
-        return bootstrap.Interval(None, None, confidence, 0, 0, "too_many_pairs")
+    if len(set(clusters)) > bootstrap.MAX_KENDALL:
+        return bootstrap.Interval(None, None, confidence, 0, 0, "too_many_clusters")
     return bootstrap.correlation_interval(x, y, clusters, "kendall_tau_b", draws, seed, confidence)
 
 
@@ -936,8 +936,8 @@ def _beaten(
 ) -> dict[str, Any]:
     """Test the best metric of a row against the second."""
     both = common(part, wanted, best, second)
-    if method == "kendall_tau_b" and len(both) > bootstrap.MAX_KENDALL:
-        return {"common": len(both), "note": "too many pairs for Kendall's interval"}
+    if method == "kendall_tau_b" and both["subject_id"].nunique() > bootstrap.MAX_KENDALL:
+        return {"common": len(both), "note": "too many subjects for Kendall's interval"}
     x, z, y = (both[c].to_numpy() for c in ("value", "other", "target"))
     found = bootstrap.correlation_difference(
         x, z, y, list(both["subject_id"]), method, draws, seed, confidence
