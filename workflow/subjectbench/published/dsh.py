@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from scipy.stats import spearmanr
 
+from subjectbench.errors import InputError
 from subjectbench.published.data import Printed, Table
 from subjectbench.published.finding import Finding, Verdict, interval, listed
 from subjectbench.published.rounded import Rounded
@@ -48,27 +49,36 @@ class Formula:
         constant = printed.claims["dsh_constant"].exact
         return cls(constant, (preservation, following, quality))
 
+    def exact(self, values: Sequence[float]) -> float:
+        """S_h of three numbers as they stand.
+
+        Raises:
+            InputError: one is not positive.
+        """
+        sp, pf, iq = values
+        found = leaderboard.s_h(sp, pf, iq, self.weights, self.constant)
+        if found.value is None:
+            raise InputError("published", f"S_h of {sp}, {pf}, {iq} is undefined: {found.reason}")
+        return found.value
+
     def __call__(self, cells: Sequence[Rounded]) -> Rounded:
         """S_h of one row; it grows with each dimension, so bounds give bounds."""
-
-        def s_h(values: Sequence[float]) -> float:
-            found = leaderboard.s_h(
-                values[0], values[1], values[2], self.weights, self.constant
-            ).value
-            assert found is not None, "printed scores are positive"
-            return found
-
         value, low, high = ([getattr(c, end) for c in cells] for end in ("value", "low", "high"))
-        return Rounded(s_h(value), s_h(low), s_h(high))
+        return Rounded(self.exact(value), self.exact(low), self.exact(high))
 
     def row(self, table: Table, row: str) -> Rounded:
         """S_h of a row of Table 3."""
         return self([table(row, d) for d in DIMENSIONS])
 
 
+def agrees(table: Table, row: str, formula: Formula) -> bool:
+    """Whether rounding can explain a row's S_h in Table 3."""
+    return formula.row(table, row).may_equal(table(row, "s_h"))
+
+
 def wrong_rows(table: Table, formula: Formula) -> list[str]:
     """Rows of Table 3 whose S_h no rounding makes of their other cells."""
-    return [r for r in table.rows if not formula.row(table, r).may_equal(table(r, "s_h"))]
+    return [row for row in table.rows if not agrees(table, row, formula)]
 
 
 def exchanged(table: Table, swap: Swap) -> Table:
@@ -85,7 +95,8 @@ def find_swaps(table: Table, formula: Formula) -> list[Swap]:
         for size in range(1, len(DIMENSIONS) + 1):
             for columns in combinations(DIMENSIONS, size):
                 swap = Swap(rows, columns)
-                if not set(rows) & set(wrong_rows(exchanged(table, swap), formula)):
+                right = exchanged(table, swap)
+                if all(agrees(right, row, formula) for row in rows):
                     found.append(swap)
     return found
 
@@ -163,8 +174,7 @@ def _would_need(table: Table, row: str, formula: Formula) -> str:
         fitting = []
         for thousandths in range(1, 1000):
             cells[column] = thousandths / 1000
-            s_h = formula([Rounded.exactly(v) for v in cells.values()]).value
-            if f"{s_h:.3f}" == table.cells[row]["s_h"]:
+            if f"{formula.exact(list(cells.values())):.3f}" == table.cells[row]["s_h"]:
                 fitting.append(cells[column])
         if fitting:
             options.append(f"{SHORT[column]} {fitting[0]:.3f} to {fitting[-1]:.3f}")
@@ -250,8 +260,8 @@ def _order(right: Table, formula: Formula) -> Iterator[Finding]:
 def _constant(right: Table, formula: Formula) -> Iterator[Finding]:
     total = sum(formula.weights)
     unit = Formula(1.0, formula.weights)
-    agreeing = [r for r in right.rows if r not in wrong_rows(right, formula)]
-    implied = [right(r, "s_h") / unit.row(right, r) for r in agreeing]
+    rows = [row for row in right.rows if agrees(right, row, formula)]
+    implied = [right(row, "s_h") / unit.row(right, row) for row in rows]
     yield Finding(
         "dsh-eq1-constant",
         PAPER,
@@ -260,7 +270,7 @@ def _constant(right: Table, formula: Formula) -> Iterator[Finding]:
         "The constant of a weighted harmonic mean is the sum of its weights",
         f"{formula.constant:g}",
         f"{total:g}; with {formula.constant:g}, three dimensions of 1 give "
-        f"{formula([Rounded.exactly(1.0)] * 3).value:g}",
+        f"{formula.exact([1.0] * 3):g}",
         f"Table 3 follows a constant of {max(i.low for i in implied):.4f} to "
         f"{min(i.high for i in implied):.4f}",
         Verdict.of(math.isclose(total, formula.constant)),
