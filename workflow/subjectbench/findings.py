@@ -19,6 +19,7 @@ from scipy import stats
 from subjectbench import tables
 from subjectbench.cells import (
     POOLED,
+    UNLABELLED,
     Generators,
     case_column,
     checked_scores,
@@ -264,9 +265,10 @@ class _Study:
         self.resample = resample_of(used, draws, seed)
         self.used = used
         self._rows: dict[tuple[str, str], tuple[pd.DataFrame, str]] = {}
+        groups = {key: part for key, part in used.groupby(["generator", "metric"])}
         for generator in order:
             for dimension, metric in dimensions.items():
-                mine = used[(used["generator"] == generator) & (used["metric"] == metric)]
+                mine = groups.get((generator, metric), used.iloc[:0])
                 expected = mine[mine["status"] != Status.NOT_APPLICABLE.value]
                 ok = expected[expected["status"] == Status.OK.value]
                 note = ""
@@ -682,11 +684,11 @@ def _categories(study: _Study, dimension: str) -> list[dict[str, Any]]:
         return _missing(study, claim, "needs two models, and categories")
     rows = pd.concat(frames).dropna(subset=["category"])
     keys = [k for k in ("domain", "category") if k in rows.columns]
-    label = rows[keys].astype(str).agg(" / ".join, axis=1)
-    table = rows.assign(label=label).pivot_table(
-        index=["label", "subject_id"], columns="model", values="value", aggfunc="mean"
+    rows = rows.assign(**{k: rows[k].astype(object).fillna(UNLABELLED) for k in keys})
+    table = rows.pivot_table(
+        index=[*keys, "subject_id"], columns="model", values="value", aggfunc="mean"
     )[valid]
-    parts = [part.dropna().to_numpy() for _, part in table.groupby(level="label")]
+    parts = [part.dropna().to_numpy() for _, part in table.groupby(level=keys)]
     parts = [np.round(part, DECIMALS) for part in parts if len(part)]
     if len(parts) < 2:
         return _missing(study, claim, f"{len(parts)} categories that the models share")
