@@ -106,7 +106,7 @@ def test_models_may_have_other_names(tmp_path: Path) -> None:
 
 
 def test_a_rater_who_left_a_model_out_ranked_nothing_in_that_case(tmp_path: Path) -> None:
-    """Else a model that nobody prefers can win: B, beaten by A for both raters, keeps its 2 of 3."""
+    """Else a model that nobody prefers can win: B, beaten by A for both, keeps its 2 of 3."""
     agree = dict(zip(MODELS, (1, 2, 3, 4)))
     rows = [*ranked(agree), *ranked({**agree, "B": ""}, rater="ben"), *ranked(agree, "c1", "ben")]
     raters = people(tmp_path, text(*rows))
