@@ -22,6 +22,7 @@ from subjectbench.encoders.open_clip_form import clip_config, clip_tensors, clip
 from subjectbench.errors import InputError
 from subjectbench.hashing import sha256_file
 from tests.conftest import CLIP_MEAN, CLIP_STD
+from tests.resampling import resize_matrix
 
 Make = Callable[..., Image.Image]
 SIDE, PATCH, CONTEXT = 28, 7, 77
@@ -194,6 +195,7 @@ def test_the_score_is_the_cosine_of_the_reference(
 
 
 def test_every_tensor_is_used_once(folder: Path) -> None:
+    """Once, and in float32 whatever the file holds (CLIP-12)."""
     file = folder / FILES["checkpoint"]
     state = checkpoint.tensors(file)["state_dict"]
     converted = clip_tensors(state, file)
@@ -264,29 +266,6 @@ def test_versions_are_different_identities() -> None:
 # --- pictures ------------------------------------------------------------------------------------
 
 
-def cubic(x: float) -> float:
-    """Keys' kernel with a = -0.5, as resizing with antialiasing uses it."""
-    x = abs(x)
-    if x < 1:
-        return (1.5 * x - 2.5) * x * x + 1
-    return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0
-
-
-def resize_matrix(before: int, after: int) -> np.ndarray:
-    """Weights (after, before) of one axis, the kernel widened where the picture shrinks."""
-    scale = before / after
-    wide = max(scale, 1.0)
-    out = np.zeros((after, before))
-    for i in range(after):
-        centre = (i + 0.5) * scale
-        first = max(int(centre - 2 * wide + 0.5), 0)
-        last = min(int(centre + 2 * wide + 0.5), before)
-        for j in range(first, last):
-            out[i, j] = cubic((j + 0.5 - centre) / wide)
-        out[i] /= out[i].sum()
-    return out
-
-
 @pytest.mark.parametrize("size", [(90, 31), (31, 90), (20, 11), (64, 64), (300, 2)])
 def test_preprocessing_by_hand(hps: Any, picture: Make, size: tuple[int, int]) -> None:
     """CLIP-05: tensor first, then bicubic to the longer side, black bars, mean and deviation."""
@@ -325,6 +304,7 @@ def test_a_picture_of_the_right_longer_side_gets_bars(picture: Make) -> None:
 
 
 def test_no_batch_changes_a_bit(hps: Any, picture: Make, one_thread: None) -> None:
+    """CLIP-12, made exact."""
     photos = [picture(i) for i in range(5)]
     alone = np.concatenate([hps.images([p]) for p in photos])
     assert hps.images(photos).tobytes() == alone.tobytes()

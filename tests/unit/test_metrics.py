@@ -71,6 +71,7 @@ def test_zero_and_non_finite_vectors_are_failures(bad: tuple[float, float]) -> N
 
 
 def test_only_the_bad_embedding_of_a_batch_fails() -> None:
+    """CLIP-14: its neighbours keep their vectors."""
     vectors = np.ones((4, 3), np.float32)
     vectors[1, 2], vectors[3] = np.inf, 0
     rows = embed._rows(["a", "b", "c", "d"], [as_vector(v) for v in vectors])
@@ -110,6 +111,7 @@ def test_the_scale_is_named_and_negative_values_are_kept() -> None:
 
 
 def test_text_metric_compares_with_the_prompt() -> None:
+    """CLIP-11: with the case's own, which no model's rare token ever enters."""
     one = item(vector(3, 4), vector(1, 0), text=vector(4, 3))
     assert score(one, CosineText).value == pytest.approx(0.96)
     assert score(item(vector(3, 4), vector(1, 0)), CosineText).status is Status.MISSING

@@ -37,6 +37,10 @@ class Encoder(ABC):
     def __init__(self, params: Any, card: EncoderCard, device: str) -> None:
         self.params, self.card, self.device = params, card, device
 
+    def kept(self, size: tuple[int, int]) -> float:
+        """Share of a picture of this width and height that the encoder sees; less after a crop."""
+        return 1.0
+
     @abstractmethod
     def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         """Embed RGB pictures. Returns float32 (n, d), not normalised."""
@@ -52,6 +56,18 @@ class Encoder(ABC):
             NotImplementedError: the model has no text side.
         """
         raise NotImplementedError
+
+
+def check_rgb(pictures: Sequence[Image.Image]) -> None:
+    """Refuse what is no 8-bit RGB picture: an array of 0 to 1 would be divided by 255 once more.
+
+    Raises:
+        TypeError: naming what was given.
+    """
+    for picture in pictures:
+        mode = getattr(picture, "mode", None)
+        if mode != "RGB":
+            raise TypeError(f"expected RGB pictures, got {type(picture).__name__} {mode or ''}")
 
 
 def as_vector(values: np.ndarray) -> Vector:

@@ -12,7 +12,7 @@ from subjectbench import checkpoint
 from subjectbench.batches import fixed_batches
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
-from subjectbench.encoders.base import Encoder
+from subjectbench.encoders.base import Encoder, check_rgb
 from subjectbench.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,8 +66,13 @@ class Clip(Encoder):
         self.processor = AutoImageProcessor.from_pretrained(path, backend="pil")
         self.tokenizer = AutoTokenizer.from_pretrained(path)
 
+    def kept(self, size: tuple[int, int]) -> float:
+        """Share of a picture of this width and height that is left by the centre crop."""
+        return min(size) / max(size)
+
     def pixels(self, pictures: Sequence[Image.Image]) -> Any:
         """Preprocess RGB pictures. Returns a float32 tensor (n, 3, side, side)."""
+        check_rgb(pictures)
         return self.processor(images=pictures, return_tensors="pt")["pixel_values"]
 
     def images(self, pictures: Sequence[Image.Image]) -> np.ndarray:

@@ -21,7 +21,7 @@ from subjectbench import checkpoint
 from subjectbench.batches import fixed_batches
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
-from subjectbench.encoders.base import Encoder
+from subjectbench.encoders.base import Encoder, check_rgb
 from subjectbench.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ class DreamSim(Encoder):
         import torch
         from PIL import Image
 
+        check_rgb(pictures)
         side = self.model.config.image_size
         size, how = (side, side), Image.Resampling.BICUBIC
-        stack = np.stack([np.asarray(p.convert("RGB").resize(size, how)) for p in pictures])
+        stack = np.stack([np.asarray(p.resize(size, how)) for p in pictures])
         values = torch.from_numpy(stack).permute(0, 3, 1, 2).float() / 255
         return (values - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(DEVIATION).view(3, 1, 1)
 

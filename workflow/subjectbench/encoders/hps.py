@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from subjectbench import checkpoint
+from subjectbench.encoders.base import check_rgb
 from subjectbench.encoders.clip import Clip
 from subjectbench.encoders.open_clip_form import clip_config, clip_tensors, clip_tokenizer
 from subjectbench.errors import InputError
@@ -62,10 +63,15 @@ class Hps(Clip):
         """Embed texts. Returns float32 (n, projection_dim)."""
         return super().texts([clean(text) for text in texts])
 
+    def kept(self, size: tuple[int, int]) -> float:
+        """All of it: the rest of the square is black."""
+        return 1.0
+
     def pixels(self, pictures: Sequence[Image.Image]) -> Any:
         """Preprocess RGB pictures. Returns a float32 tensor (n, 3, side, side)."""
         import torch
 
+        check_rgb(pictures)
         side = self.model.config.vision_config.image_size
         mean = torch.tensor(MEAN).view(3, 1, 1)
         deviation = torch.tensor(DEVIATION).view(3, 1, 1)
@@ -86,7 +92,7 @@ def square(picture: Image.Image, side: int, antialias: bool) -> Any:
     import torch
     from torch.nn.functional import interpolate, pad
 
-    pixels = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).float() / 255
+    pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255
     scale = side / max(picture.size)
     width, height = (max(1, round(s * scale)) for s in picture.size)
     if scale != 1:

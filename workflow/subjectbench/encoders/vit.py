@@ -11,7 +11,7 @@ from subjectbench import checkpoint
 from subjectbench.batches import fixed_batches
 from subjectbench.cards import EncoderCard
 from subjectbench.config import Strict
-from subjectbench.encoders.base import Encoder
+from subjectbench.encoders.base import Encoder, check_rgb
 from subjectbench.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,8 +72,17 @@ class Vit(Encoder):
             picture = picture.crop((left, top, left + self.params.crop, top + self.params.crop))
         return picture
 
+    def kept(self, size: tuple[int, int]) -> float:
+        """Share of a picture of this width and height that is left by the centre crop."""
+        if not (self.params.resize and self.params.crop):
+            return 1.0
+        long = self.params.resize * max(size) / min(size)
+        crop = self.params.crop
+        return min(1.0, crop / self.params.resize) * min(1.0, crop / long)
+
     def pixels(self, pictures: Sequence[Image.Image]) -> Any:
         """Preprocess RGB pictures. Returns a float32 tensor (n, 3, height, width)."""
+        check_rgb(pictures)
         own = {"do_resize": False, "do_center_crop": False} if self.params.crop else {}
         cropped = [self._crop(p) for p in pictures]
         return self.processor(images=cropped, return_tensors="pt", **own)["pixel_values"]

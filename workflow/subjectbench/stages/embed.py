@@ -6,6 +6,7 @@ References and prompts are embedded once per benchmark, pictures once per model 
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from subjectbench import images, progress, records
 from subjectbench.encoders.base import Encoder, Vector, as_vector
@@ -60,7 +62,7 @@ def run_cases(context: Context) -> None:
         encoder = _encoder(context)
         found = list(prepared.pictures())
         good = [(i, p) for i, status, p in found if status is Status.OK and p is not None]
-        rows = _rows([i for i, _ in good], encoder.vectors([p for _, p in good]))
+        rows = _embed(encoder, [i for i, _ in good], [p for _, p in good])
         rows += [(i, status.value, None) for i, status, _ in found if status is not Status.OK]
         counts = _write(rows, folder / "references.parquet")
         prompts = prepared.cases.dropna(subset=["prompt"])
@@ -87,9 +89,22 @@ def _encoder(context: Context) -> Encoder:
 def _pictures(encoder: Encoder, group: pd.DataFrame, archive: Any) -> list[Row]:
     ok = group[group["status"] == Status.OK]
     pictures = [open_png(archive.read(f"{i}.png")) for i in ok["sample_id"]]
-    rows = _rows(list(ok["sample_id"]), encoder.vectors(pictures))
+    rows = _embed(encoder, list(ok["sample_id"]), pictures)
     bad = group[group["status"] != Status.OK]
     return rows + [(i, s, None) for i, s in zip(bad["sample_id"], bad["status"], strict=True)]
+
+
+def _embed(encoder: Encoder, ids: Sequence[str], pictures: Sequence[Image.Image]) -> list[Row]:
+    """Embed pictures; say in the log of which the encoder does not see the half."""
+    for name, picture in zip(ids, pictures, strict=True):
+        kept = encoder.kept(picture.size)
+        if kept < 0.5:
+            width, height = picture.size
+            print(
+                f"warning: {name} ({width} x {height}): {1 - kept:.0%} lies outside the crop",
+                file=sys.stderr,
+            )
+    return _rows(ids, encoder.vectors(pictures))
 
 
 def _rows(ids: Sequence[str], vectors: Sequence[Vector]) -> list[Row]:
