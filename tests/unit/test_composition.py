@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -134,3 +135,78 @@ def test_requests_where_no_case_could_be_decomposed() -> None:
     ).set_index("step")
     assert frame.loc["total", ["here", "reference"]].tolist() == [0, 0]
     assert frame[["here_per_case", "reference_per_case", "here_per_image"]].isna().all(axis=None)
+
+
+# --------------------------------------------------------------------------- DSH-Bench
+
+
+def tiered(rows: list[tuple[str, str | None, str | None, str | None]]) -> pd.DataFrame:
+    """Two cases per (subject, domain, kind, category)."""
+    out = []
+    for i, (subject, domain, kind, category) in enumerate(rows):
+        for k in range(2):
+            row = dict.fromkeys(records.CASES.columns) | {"case_id": f"{subject}-{k}"}
+            row |= {"subject_id": subject, "domain": domain, "kind": kind, "category": category}
+            row |= {"difficulty": records.DIFFICULTIES[i % 2], "reference_id": subject}
+            out.append(row | {"scenario": records.SCENARIOS[k], "details": "{}"})
+    return records.table("cases", out, "test")
+
+
+THREE = [("s1", "P", "Animal", "Bird"), ("s2", "P", "Object", "Mug"), ("s3", "P", "Object", "Hat")]
+
+
+def test_distributions() -> None:
+    both = {"Ours": tiered(THREE), "Other": tiered([("x", None, None, None)])}
+    table = composition.distributions(both)
+    found = table.set_index(["facet", "level", "benchmark"])
+    assert list(dict.fromkeys(table["facet"])) == ["difficulty", "scenario", "category"]
+    difficulty = table[table["facet"] == "difficulty"]
+    assert list(dict.fromkeys(difficulty["level"])) == ["easy", "medium"]  # no empty level
+    assert found.loc[("difficulty", "easy", "Ours"), ["subjects", "cases"]].tolist() == [2, 4]
+    assert found.loc[("difficulty", "medium", "Other"), "cases"] == 0
+    assert found.loc[("category", cells.UNLABELLED, "Other"), "subjects"] == 1
+    levels = list(dict.fromkeys(table.loc[table["facet"] == "category", "level"]))
+    assert levels == ["Bird", "Hat", "Mug", cells.UNLABELLED]
+    for _, mine in table.groupby(["facet", "benchmark"]):
+        assert mine["share_of_cases"].sum() == pytest.approx(1)
+        assert mine["cases"].sum() == len(both[mine["benchmark"].iloc[0]])
+
+
+def test_hierarchy() -> None:
+    rows = [*THREE, ("s4", "N", "Animal", "Bird"), ("s5", None, None, None)]
+    table = composition.hierarchy(tiered(rows))
+    tiers = table[["domain", "kind", "category"]].to_numpy().tolist()
+    none = cells.UNLABELLED
+    assert tiers[:3] == [["P", "Object", "Hat"], ["P", "Object", "Mug"], ["P", "Animal", "Bird"]]
+    assert sorted(tiers[3:]) == [[none, none, none], ["N", "Animal", "Bird"]]
+    assert table["subjects"].sum() == 5 and table["cases"].sum() == 10
+    shuffled = tiered(rows).sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(table, composition.hierarchy(shuffled))
+
+
+def test_reference_map_keeps_neighbours_and_is_seeded() -> None:
+    rng = np.random.default_rng(0)
+    subjects = [(f"s{i:02d}", "P", f"kind {i % 2}", None) for i in range(40)]
+    cases = tiered(subjects)
+    centres = rng.normal(size=(2, 16))
+    near = {f"s{i:02d}": centres[i % 2] + 0.05 * rng.normal(size=16) for i in range(40)}
+    vectors = {"B": {i: (7.0 * v).astype(np.float32) for i, v in near.items()}}
+    table = composition.reference_map({"B": cases}, vectors, seed=1)
+    again = composition.reference_map({"B": cases.sample(frac=1, random_state=3)}, vectors, seed=1)
+    pd.testing.assert_frame_equal(table, again)
+    assert (table["perplexity"] == 40 / 3).all()
+    points = table[["x", "y"]].to_numpy()
+    distance = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.fill_diagonal(distance, np.inf)
+    nearest = distance.argmin(axis=1)
+    assert (table["kind"].to_numpy() == table["kind"].to_numpy()[nearest]).all()
+
+
+def test_reference_map_edges() -> None:
+    cases = tiered(THREE)
+    few = composition.reference_map({"B": cases}, {"B": {"s1": np.ones(3, np.float32)}})
+    assert few["reference_id"].tolist() == ["s1"] and few[["x", "perplexity"]].isna().all(axis=None)
+    assert len(composition.reference_map({"B": cases}, {})) == 0
+    odd = {"B": {"s1": np.ones(3, np.float32), "s2": np.ones(4, np.float32)}}
+    with pytest.raises(InputError, match="one encoder"):
+        composition.reference_map({"B": cases}, odd)

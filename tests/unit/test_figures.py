@@ -1,14 +1,19 @@
-"""UFO's figures: what they show can be read in the SVG; nothing undefined is drawn as a number."""
+"""Figures: what they show can be read in the SVG; nothing undefined is drawn as a number."""
 
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -40,8 +45,7 @@ def drawn(tmp_path: Path) -> Callable[[Callable[[], Figure]], list[str]]:
 
 def from_file(frame: pd.DataFrame) -> pd.DataFrame:
     """As the report reads its tables."""
-    text = io.StringIO(writing.to_csv(frame))
-    return pd.read_csv(text, keep_default_na=False, na_values=[""])
+    return writing.read(io.StringIO(writing.to_csv(frame)))  # type: ignore[arg-type]
 
 
 def agreed() -> pd.DataFrame:
@@ -163,3 +167,130 @@ def test_disagreements_with_many_models(drawn: Any) -> None:
         )
     )
     assert words.count("reference") == 2 and "5.00 (-7)" in words
+
+
+# --------------------------------------------------------------------------- DSH-Bench
+
+
+def broken_down(levels: list[str], models: list[str]) -> pd.DataFrame:
+    rows = []
+    for i, title in enumerate(models):
+        for dimension in records.DIMENSIONS:
+            for k, level in enumerate(levels):
+                row = {"generator": title, "title": title, "dimension": dimension, "level": level}
+                row |= {"metric_title": "M", "mean": 0.5 + 0.1 * i - 0.05 * k}
+                rows.append(row | {"ci_low": row["mean"] - 0.1, "ci_high": row["mean"] + 0.1})
+    return pd.DataFrame(rows)
+
+
+def test_fig01_tab04_levels_and_names_keep_the_order_of_the_table() -> None:
+    """Neither sorted as text (10, 2, easy, hard) nor as they come first out of a file."""
+    table = from_file(broken_down(["easy", "medium", "hard"], ["2.10", "10", "2"]))
+    figure = figures.breakdown(table, "difficulty")
+    for axis in figure.axes:
+        assert [t.get_text() for t in axis.get_xticklabels()] == ["easy", "medium", "hard"]
+        assert list(axis.get_xticks()) == [0, 1, 2]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["2.10", "10", "2"]
+    plt.close(figure)
+
+
+def test_radar(drawn: Any) -> None:
+    table = broken_down([f"kind {i}" for i in range(5)], ["A", "B"])
+    table.loc[1, ["mean", "ci_low", "ci_high"]] = None  # a gap in A's line
+    assert {"A", "B", "kind 4", "quality", "M"} <= set(drawn(lambda: figures.radar(table)))
+    many = broken_down([f"kind {i}" for i in range(29)], ["A"])
+    assert "kind 28" in drawn(lambda: figures.radar(many))
+    figure = figures.radar(table)
+    line = figure.axes[0].get_lines()[0]
+    assert pd.isna(line.get_ydata()[1]) and line.get_ydata()[0] == line.get_ydata()[-1] == 0.5
+    plt.close(figure)
+
+
+def labelled_cases(n: int, domains: int = 2) -> pd.DataFrame:
+    frame = cases([None] * n)
+    number = frame.index.to_series() // 4
+    return frame.assign(
+        domain=(number % domains).map("domain {}".format),
+        kind=(number % 3).map("class {}".format),
+        category=(number % 7).map("Category {}".format),
+        difficulty=(number % 3).map(dict(enumerate(records.DIFFICULTIES))),
+        scenario=(frame.index.to_series() % 6).map(dict(enumerate(records.SCENARIOS))),
+    )
+
+
+def test_distributions(drawn: Any) -> None:
+    both = {"Ours": labelled_cases(48), "Theirs": cases([None] * 8)}
+    words = drawn(lambda: figures.distributions(from_file(composition.distributions(both))))
+    assert {"Ours", "Theirs", "hard", "background", "(none)", "Category 6", "kind 0"} <= set(words)
+    one = {"Ours": labelled_cases(48)}
+    words = drawn(lambda: figures.distributions(composition.distributions(one)))
+    assert "Ours" not in words and "(none)" not in words
+
+
+def test_hierarchy(drawn: Any) -> None:
+    table = from_file(composition.hierarchy(labelled_cases(400)))
+    words = drawn(lambda: figures.hierarchy(table))
+    for _, row in table.iterrows():
+        assert f"{row['category']} {row['subjects']}" in words
+    assert {"100", "subjects", "domain 0 50"} <= set(words)
+
+
+@pytest.mark.parametrize("many", [3, 40])
+def test_labels_around_a_ring_move_apart_and_no_further(many: int) -> None:
+    given = sorted([0.5] * many + [2.0, 2.1, 4.0])
+    placed = figures._apart(given, 0.05)
+    assert all(b - a > 0.05 - 1e-9 for a, b in itertools.pairwise(placed))
+    assert placed[-3:] == [pytest.approx(x) for x in given[-3:]]
+    assert sum(placed) == pytest.approx(sum(given))
+
+
+def test_reference_map(drawn: Any) -> None:
+    table = composition.reference_map(
+        {"Ours": labelled_cases(24)}, {"Ours": {f"r{i}": [1.0, i, i * i] for i in range(6)}}
+    )
+    words = drawn(lambda: figures.reference_map(from_file(table), "CLIP"))
+    assert {"class 0", "class 2", "t-SNE of 6 references, CLIP, perplexity 2"} <= set(words)
+    none = composition.reference_map({"Ours": labelled_cases(24)}, {})
+    words = drawn(lambda: figures.reference_map(from_file(none), "CLIP"))
+    assert words == ["Too few references for a map."]
+
+
+# --------------------------------------------------------------------------- glyphs and backends
+
+
+def gallery(prompt: str) -> Figure:
+    square = Image.new("RGB", (8, 8), "red")
+    return figures.gallery([("style", prompt)], [("参照", [square])], {(0, 0): "0.50"})
+
+
+def test_fig03_greek_and_cjk_are_drawn(drawn: Any, capsys: Any) -> None:
+    """Every glyph exists in the font it is drawn in; mathematics is not read into prompts."""
+    words = " ".join(drawn(lambda: gallery("λ 猫が草原 고양이 $x_ ^$ and $5")))
+    assert {"λ", "$x_", "^$", "0.50", "参照"} <= set(words.split())
+    assert "猫が草原" in words and figures.NO_GLYPH not in words
+    assert not capsys.readouterr().err
+
+
+def test_fig03_what_no_font_has_is_marked_and_said(
+    drawn: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"a {figures.NO_GLYPH} cat" in drawn(lambda: gallery("a \U0001f984 cat"))
+    assert "figure a: no font has U+1F984;" in capsys.readouterr().err
+    figures._fonts.cache_clear()
+    monkeypatch.setattr(figures, "FALLBACK_FONT", "not_installed")
+    try:
+        words = drawn(lambda: gallery("猫 λ"))
+        assert f"{figures.NO_GLYPH} λ" in words and figures.NO_GLYPH * 2 in words
+        assert "no font has U+53C2, U+7167, U+732B;" in capsys.readouterr().err
+    finally:
+        figures._fonts.cache_clear()
+
+
+def test_fig04_no_display_is_needed(tmp_path: Path) -> None:
+    code = "from subjectbench import figures; from pathlib import Path; import sys; "
+    code += "figures.save(figures.remark('x'), Path(sys.argv[1]))"
+    env = {k: v for k, v in os.environ.items() if k != "DISPLAY"} | {"MPLBACKEND": "TkAgg"}
+    command = [sys.executable, "-c", code, str(tmp_path / "figure")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figure.png").stat().st_size > 0

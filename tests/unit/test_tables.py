@@ -479,3 +479,215 @@ def test_unknown_format(odd: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown format 'xlsx'"):
         writing.write(odd, tmp_path / "t", "c", "l", ["xlsx"])
     assert not list(tmp_path.iterdir())
+
+
+# --------------------------------------------------------------------------- DSH-Bench's tables
+
+
+def boards(shift: dict[str, float], subjects: int = 24, noise: float = 0.03) -> pd.DataFrame:
+    """Scores of models that differ by a known amount and by noise per subject."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for generator, offset in shift.items():
+        for metric in DIMENSIONS.values():
+            for s in range(subjects):
+                row = {"generator": generator, "metric": metric, "key": "k", "status": "ok"}
+                row |= {"sample_id": f"s{s}-0", "case_id": f"s{s}", "subject_id": f"s{s}"}
+                rows.append(row | {"value": 0.5 + offset + noise * rng.normal()})
+    return pd.DataFrame(rows)
+
+
+def test_what_the_data_cannot_separate_is_a_tie() -> None:
+    scores = boards({"low": -0.2, "a": 0.0, "b": 0.001, "lone": -0.1})
+    board = tables.leaderboard(scores, DIMENSIONS, draws=400, seed=1).set_index("generator")
+    assert board.loc[["a", "b"], "place"].tolist() == ["1=", "1="]
+    assert board.loc[["lone", "low"], "place"].tolist() == ["3", "4"]
+    assert sorted(board.loc[["a", "b"], "rank"]) == [1, 2]
+    assert board.loc[["a", "b"], "rank_low"].eq(1).all()
+    assert board.loc[["a", "b"], "rank_high"].eq(2).all()
+    assert board.loc["low", ["rank_low", "rank_high"]].tolist() == [4, 4]
+    best = board["s_h"].idxmax()
+    assert pd.isna(board.loc[best, "behind"])
+    assert board.loc["lone", "behind"] == pytest.approx(
+        board["s_h"].max() - board.loc["lone", "s_h"]
+    )
+    assert board.loc["low", "behind"] == pytest.approx(
+        board.loc["lone", "s_h"] - board.loc["low", "s_h"]
+    )
+    assert board.loc["low", "behind_ci_low"] > 0 > board.loc[["a", "b"], "behind_ci_low"].min()
+
+
+def test_ties_do_not_chain() -> None:
+    """Small steps, each within noise: the group ends where its own first model is separated."""
+    steps = {f"m{i}": -0.004 * i for i in range(12)}
+    board = tables.leaderboard(boards(steps, noise=0.01), DIMENSIONS, draws=400, seed=1)
+    groups = board.sort_values("rank").groupby("place", sort=False)
+    assert 1 < len(groups) < 12
+    for _, group in groups:
+        inside = group.iloc[1:]
+        assert (inside["behind_ci_low"] <= 0).all()  # not separated from the group's first
+        assert inside["behind"].tolist() == pytest.approx(
+            (group["s_h"].iloc[0] - inside["s_h"]).tolist()
+        )
+
+
+def test_ties_without_draws_and_with_one_subject() -> None:
+    board = tables.leaderboard(boards({"a": 0.0, "b": 0.1}), DIMENSIONS, draws=0)
+    assert (board["place"] == "").all() and board["rank"].tolist() == [2, 1]
+    one = tables.leaderboard(boards({"a": 0.0, "b": 0.1}, subjects=1), DIMENSIONS, **FAST)
+    assert (one["place"] == "1=").all()  # nothing separates them
+
+
+def test_true_harmonic_mean_beside_the_printed_constant() -> None:
+    scores, weights = boards({"a": 0.0, "b": 0.1}), (2.0, 1.0, 0.5)
+    board = tables.leaderboard(scores, DIMENSIONS, weights=weights, constant=3.0, **FAST)
+    means = board[[f"{d}_mean" for d in records.DIMENSIONS]].to_numpy()
+    expected = [stats.hmean(row, weights=weights) for row in means]
+    assert board["s_h_harmonic"].tolist() == pytest.approx(expected)
+    assert board["s_h"].tolist() == pytest.approx([3.0 / 3.5 * h for h in expected])
+
+
+def test_human_alignment_against_expanded_samples() -> None:
+    """Values, intervals and the test of Table 1, from samples that are drawn and copied by hand."""
+    scores = world(("a", "b"), subjects=8)
+    scores.loc[scores["metric"] == "clip_t", "value"] += 0.5 * scores["value"]
+    fail(scores, "a", "hps", 3)
+    wanted = rated(scores, noise=0.03)
+    agreed = tables.agreement(scores, wanted, draws=60, seed=1)
+    table = tables.human_alignment(scores, wanted, agreed, draws=60, seed=1)
+    assert table["generator"].tolist() == ["a", "b", cells.POOLED] * 2
+    assert table["method"].tolist() == ["kendall_tau_b"] * 3 + ["spearman"] * 3
+    correlate = {
+        "kendall_tau_b": lambda x, y: stats.kendalltau(x, y).statistic,
+        "spearman": lambda x, y: stats.spearmanr(x, y).statistic,
+    }
+    for row in table.to_dict("records"):
+        part = (
+            scores
+            if row["generator"] == cells.POOLED
+            else scores[scores["generator"] == row["generator"]]
+        )
+        wide = part.pivot(
+            index=["generator", "sample_id", "subject_id"], columns="metric", values="value"
+        ).reset_index()
+        wide = wide.merge(
+            wanted[["generator", "sample_id", "value"]], on=["generator", "sample_id"]
+        )
+
+        def drawn(metrics: list[str], data: pd.DataFrame, method: str) -> np.ndarray:
+            data = data.dropna(subset=metrics)
+            resample = bootstrap.Resample.of(data["subject_id"].tolist(), 60, 1)
+            codes = resample.codes(data["subject_id"].tolist())
+            out = []
+            for weights in resample.weights:
+                copies = np.repeat(np.arange(len(data)), weights[codes].astype(int))
+                some = data.iloc[copies]
+                out.append([correlate[method](some[m], some["value"]) for m in metrics])
+            return np.array(out)
+
+        method = row["method"]
+        found = {}
+        for metric in DIMENSIONS.values():
+            data = wide.dropna(subset=[metric])
+            found[metric] = correlate[method](data[metric], data["value"])
+            assert row[metric] == pytest.approx(found[metric])
+            low, high = np.quantile(drawn([metric], wide, method)[:, 0], [0.025, 0.975])
+            assert row[f"{metric}_ci_low"] == pytest.approx(low)
+            assert row[f"{metric}_ci_high"] == pytest.approx(high)
+        best, second = sorted(found, key=lambda m: -found[m])[:2]
+        assert (row["best"], row["second"]) == (best, second)
+        data = wide.dropna(subset=[best, second])
+        assert row["common"] == len(data)
+        gap = drawn([best, second], wide, method)
+        difference = gap[:, 0] - gap[:, 1]
+        assert row["difference_ci_low"] == pytest.approx(np.quantile(difference, 0.025))
+        assert row["p_value"] == pytest.approx(bootstrap.two_sided(difference))
+
+
+def test_human_alignment_edges() -> None:
+    scores = world()
+    wanted = rated(scores)
+    agreed = tables.agreement(scores, wanted, draws=0)
+    table = tables.human_alignment(scores, wanted, agreed, metrics=["hps"], draws=0)
+    assert table["difference"].isna().all() and "clip_t" not in table.columns
+    assert len(tables.human_alignment(scores, wanted, agreed, dimension="quality")) == 0
+    with pytest.raises(InputError, match="no agreement of 'hpz'"):
+        tables.human_alignment(scores, wanted, agreed, metrics=["hpz"])
+    constant = wanted.assign(value=1.0)
+    flat = tables.human_alignment(scores, constant, tables.agreement(scores, constant, draws=0))
+    assert flat["dino"].isna().all() and (flat["note"] == "constant_input").all()
+
+
+def test_benchmarks_side_by_side() -> None:
+    scores = {
+        "Easy": boards({"a": 0.3, "b": 0.2}),
+        "Hard": boards({"a": 0.0, "b": 0.1}),
+        "Alike": boards({"a": 0.0005, "b": 0.0995}, subjects=20),
+    }
+    fail(scores["Easy"], "b", "hps", 20)
+    table = tables.benchmarks_side_by_side(scores, DIMENSIONS, **FAST).set_index("generator")
+    for name, frame in scores.items():
+        mine = frame[(frame["generator"] == "a") & (frame["metric"] == "dino")]["value"]
+        assert table.loc["a", f"preservation_{name}_mean"] == pytest.approx(mine.mean())
+        assert table.loc["a", f"preservation_{name}_n"] == len(mine)
+        low, high = (table.loc["a", f"preservation_{name}_ci_{end}"] for end in ("low", "high"))
+        assert low < mine.mean() < high
+    means = [table.loc["a", f"preservation_{name}_mean"] for name in scores]
+    assert table.loc["a", "preservation_lowest"] == list(scores)[int(np.argmin(means))]
+    gap = sorted(means)[1] - min(means)
+    assert table.loc["a", "preservation_lowest_gap"] == pytest.approx(gap)
+    low, high = (table.loc["a", f"preservation_lowest_gap_ci_{end}"] for end in ("low", "high"))
+    assert low < 0 < high  # which of the two alike is harder, nobody knows
+    two = {name: scores[name] for name in ("Easy", "Hard")}
+    clear = tables.benchmarks_side_by_side(two, DIMENSIONS, **FAST).set_index("generator")
+    assert clear.loc["a", "preservation_lowest"] == "Hard"
+    assert clear.loc["a", "preservation_lowest_gap_ci_low"] > 0
+    assert pd.isna(table.loc["b", "quality_lowest"]) and "coverage" in table.loc["b", "note"]
+    folded = writing.compact(clear.reset_index())
+    assert folded["preservation_Easy"][0].endswith("(n = 24, 100 %)")
+    with pytest.raises(InputError, match="no benchmark"):
+        tables.benchmarks_side_by_side({}, DIMENSIONS)
+
+
+def test_disputed_samples() -> None:
+    scores = world(("a", "b", "copy"), subjects=4)
+    mine = scores["metric"] == "dino"
+    scores.loc[mine, "value"] = 0.5
+    for sample, value in (
+        ("s2-viewpoint-0", 0.1),
+        ("s2-background-0", 0.2),
+        ("s0-background-0", 0.3),
+    ):
+        scores.loc[
+            mine & (scores["generator"] == "a") & (scores["sample_id"] == sample), "value"
+        ] = value
+    scores.loc[mine & (scores["generator"] == "copy"), "value"] = np.linspace(0, 9, 12)
+    generators = {"copy": "Copy", "a": "A", "b": "B"}
+    table = tables.disputed(scores, "dino", ["a", "b"], generators=generators)
+    assert table["sample_id"].tolist() == ["s2-viewpoint-0"] * 3 + ["s0-background-0"] * 3
+    assert table["title"].tolist() == ["Copy", "A", "B"] * 2
+    assert table["spread"].iloc[0] == pytest.approx(0.2)
+    assert table["decides"].tolist() == [False, True, True] * 2
+    shuffled = scores.sample(frac=1, random_state=1)
+    pd.testing.assert_frame_equal(
+        table, tables.disputed(shuffled, "dino", ["a", "b"], generators=generators)
+    )
+    scores.loc[mine & (scores["generator"] == "a"), ["status", "value"]] = ["failed", np.nan]
+    assert len(tables.disputed(scores, "dino", ["a", "b"])) == 0  # b alone does not differ
+
+
+def test_tab03_ids_and_names_in_files_stay_text(tmp_path: Path) -> None:
+    rows = {"generator": ["007", "1e3"], "title": ["2.10", "no"], "level": ["2024", "nan"]}
+    frame = pd.DataFrame(rows | {"mean": [0.5, None], "n": [1, 2]})
+    writing.write(frame, tmp_path / "t", "c", "t")
+    again = writing.read(tmp_path / "t.csv")
+    for column, values in rows.items():
+        assert again[column].tolist() == values
+    assert again["mean"].tolist()[0] == 0.5 and again["n"].tolist() == [1, 2]
+
+
+def test_tab04_levels_come_back_in_order(tmp_path: Path) -> None:
+    table = tables.breakdown(world(), "difficulty", DIMENSIONS, **FAST)
+    writing.write(table, tmp_path / "t", "c", "t")
+    levels = writing.read(tmp_path / "t.csv")["level"]
+    assert list(dict.fromkeys(levels)) == ["easy", "medium", "hard"]

@@ -880,35 +880,40 @@ def human_alignment(
     tested = ["best", "second", "difference", "difference_ci_low", "difference_ci_high"]
     tested += ["p_value", "common"]
     scores, rows = checked_scores(scores), []
-    for method in ("kendall_tau_b", "spearman"):
-        for (source, generator), mine in rows_of.groupby(["source", "generator"], sort=False):
-            wanted = targets[(targets["dimension"] == dimension) & (targets["source"] == source)]
-            wanted = wanted[wanted["generator"].isin(scores["generator"])]
-            if generator != POOLED:
-                wanted = wanted[wanted["generator"] == generator]
-            part = scores[scores["generator"].isin(wanted["generator"])]
+    options = (draws, seed, confidence)
+    for source, of_source in rows_of.groupby("source", sort=False):
+        wanted = targets[(targets["dimension"] == dimension) & (targets["source"] == source)]
+        wanted = wanted[wanted["generator"].isin(scores["generator"].unique())]
+        both = {metric: rated(scores, wanted, metric) for metric in shown}
+        both = {
+            metric: frame[frame["status"] == Status.OK].set_index(["generator", "sample_id"])
+            for metric, frame in both.items()
+        }
+        for generator, mine in of_source.groupby("generator", sort=False):
             found = mine.set_index("metric").reindex(shown)
-            row: dict[str, Any] = {"method": method, "source": source, "generator": generator}
-            row |= {"title": mine["title"].iloc[0], "n": int(found["n"].max())}
-            for metric in shown:
-                row[metric] = found.at[metric, method]
-                low, high = (found.at[metric, f"spearman_ci_{end}"] for end in ("low", "high"))
-                if method == "kendall_tau_b":
-                    both = rated(part, wanted, metric)
-                    both = both[both["status"] == Status.OK]
-                    interval = _kendall_interval(both, draws, seed, confidence)
-                    low, high = interval.low, interval.high
-                row |= {f"{metric}_ci_low": low, f"{metric}_ci_high": high}
-            values = found[method].round(correlation.DECIMALS).dropna()
-            ranked = values.sort_values(ascending=False, kind="stable").index
-            row |= dict.fromkeys(tested) | {"note": ""}
-            if len(ranked) > 1:
-                best, second = ranked[:2]
-                row |= {"best": best, "second": second}
-                row |= _beaten(part, wanted, best, second, method, draws, seed, confidence)
-            else:
-                row["note"] = ", ".join(sorted(set(found["reason"].dropna()) - {""}))
-            rows.append(row)
+            part = both
+            if generator != POOLED:
+                part = {m: f[f.index.get_level_values(0) == generator] for m, f in both.items()}
+            for method in correlation.METHODS:
+                row: dict[str, Any] = {"method": method, "source": source, "generator": generator}
+                row |= {"title": mine["title"].iloc[0], "n": int(found["n"].max())}
+                for metric in shown:
+                    row[metric] = found.at[metric, method]
+                    low, high = (found.at[metric, f"spearman_ci_{end}"] for end in ("low", "high"))
+                    if method == "kendall_tau_b":
+                        low, high = _kendall_interval(part[metric], *options)
+                    row |= {f"{metric}_ci_low": low, f"{metric}_ci_high": high}
+                row |= dict.fromkeys(tested) | {"note": ""}
+                values = found[method].round(correlation.DECIMALS).dropna()
+                best_first = values.sort_values(ascending=False, kind="stable").index
+                if len(best_first) > 1:
+                    best, second = best_first[:2]
+                    row |= {"best": best, "second": second}
+                    row |= _beaten(part[best], part[second], method, *options)
+                else:
+                    row["note"] = ", ".join(sorted(set(found["reason"].dropna()) - {""}))
+                rows.append(row)
+    rows.sort(key=lambda row: list(correlation.METHODS).index(row["method"]))  # stable
     columns = ["method", "source", "generator", "title", "n"]
     columns += [f"{m}{part}" for m in shown for part in ("", "_ci_low", "_ci_high")]
     text = ("method", "source", "generator", "title", "best", "second", "note")
@@ -917,25 +922,24 @@ def human_alignment(
 
 def _kendall_interval(
     both: pd.DataFrame, draws: int, seed: int, confidence: float
-) -> bootstrap.Interval:
+) -> tuple[float | None, float | None]:
     x, y, clusters = both["value"].to_numpy(), both["target"].to_numpy(), list(both["subject_id"])
     if len(set(clusters)) > bootstrap.MAX_KENDALL:
-        return bootstrap.Interval(None, None, confidence, 0, 0, "too_many_clusters")
-    return bootstrap.correlation_interval(x, y, clusters, "kendall_tau_b", draws, seed, confidence)
+        return None, None
+    found = bootstrap.correlation_interval(x, y, clusters, "kendall_tau_b", draws, seed, confidence)
+    return found.low, found.high
 
 
 def _beaten(
-    part: pd.DataFrame,
-    wanted: pd.DataFrame,
-    best: str,
-    second: str,
+    best: pd.DataFrame,
+    second: pd.DataFrame,
     method: str,
     draws: int,
     seed: int,
     confidence: float,
 ) -> dict[str, Any]:
-    """Test the best metric of a row against the second."""
-    both = common(part, wanted, best, second)
+    """Test the best metric of a row against the second, on the samples that both have scored."""
+    both = best.join(second["value"].rename("other"), how="inner", validate="one_to_one")
     if method == "kendall_tau_b" and both["subject_id"].nunique() > bootstrap.MAX_KENDALL:
         return {"common": len(both), "note": "too many subjects for Kendall's interval"}
     x, z, y = (both[c].to_numpy() for c in ("value", "other", "target"))

@@ -198,6 +198,26 @@ def to_csv(frame: pd.DataFrame) -> str:
     return text
 
 
+TEXT = (
+    *("generator", "title", "metric", "metric_title", "baseline", "baseline_title"),
+    *("sample_id", "case_id", "subject_id", "reference_id", "subject", "unit", "name"),
+    *("domain", "kind", "category", "level", "paradigm", "benchmark", "dimension", "source"),
+    *("best", "second", "place", "note", "reason", "others"),
+)
+"""Columns that are ids or names: 007, 1e3 and 2.10 are no numbers there."""
+
+
+def read(path: Path, *, as_printed: bool = False) -> pd.DataFrame:
+    """Read a CSV that ``write`` wrote: order as written, ids and names as text, empty is missing.
+
+    Args:
+        path: ends in ``.csv``.
+        as_printed: everything as text, so that printed numbers keep their digits.
+    """
+    dtype: Any = "str" if as_printed else dict.fromkeys(TEXT, "str")
+    return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
+
+
 def compact(frame: pd.DataFrame) -> pd.DataFrame:
     """Fold each ``<x>_mean`` with its interval, n and coverage into one text column, for reading.
 

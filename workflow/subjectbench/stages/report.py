@@ -35,16 +35,8 @@ def run(context: Context) -> None:
         for name in job["tables"]:
             for ending in writing.FORMATS:
                 shutil.copyfile(source / f"{name}.{ending}", folder / "tables" / f"{name}.{ending}")
-        frames = {
-            # Printed numbers are shown digit for digit.
-            n: pd.read_csv(
-                source / f"{n}.csv",
-                keep_default_na=False,
-                na_values=[""],
-                dtype="str" if job.get("printed_only") else None,
-            )
-            for n in job["tables"]
-        }
+        printed = bool(job.get("printed_only"))
+        frames = {n: writing.read(source / f"{n}.csv", as_printed=printed) for n in job["tables"]}
         for name in job["figures"]:
             with matplotlib.rc_context(figures.STYLE):
                 figures.save(_figure(context, name, frames), folder / "figures" / name)
