@@ -678,12 +678,14 @@ def test_disputed_samples() -> None:
 
 def test_tab03_ids_and_names_in_files_stay_text(tmp_path: Path) -> None:
     rows = {"generator": ["007", "1e3"], "title": ["2.10", "no"], "level": ["2024", "nan"]}
-    frame = pd.DataFrame(rows | {"mean": [0.5, None], "n": [1, 2]})
+    frame = pd.DataFrame(rows | {"mean": [0.5, None], "n": [1, 2], "common": [288, None]})
     writing.write(frame, tmp_path / "t", "c", "t")
     again = writing.read(tmp_path / "t.csv")
     for column, values in rows.items():
         assert again[column].tolist() == values
     assert again["mean"].tolist()[0] == 0.5 and again["n"].tolist() == [1, 2]
+    assert str(again["common"][0]) == "288" and pd.isna(again["common"][1])
+    assert writing.read(tmp_path / "t.csv", as_printed=True)["mean"].tolist()[0] == "0.5"
 
 
 def test_tab04_levels_come_back_in_order(tmp_path: Path) -> None:

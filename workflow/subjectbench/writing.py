@@ -214,7 +214,8 @@ def read(path: Path, *, as_printed: bool = False) -> pd.DataFrame:
         path: ends in ``.csv``.
         as_printed: everything as text, so that printed numbers keep their digits.
     """
-    dtype: Any = "str" if as_printed else dict.fromkeys(TEXT, "str")
+    # A whole number with gaps would come back as 288.0.
+    dtype: Any = "str" if as_printed else dict.fromkeys(TEXT, "str") | {"common": "Int64"}
     return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
 
 

@@ -286,6 +286,6 @@ def _table(frame: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and pd.isna(value)):
+    if pd.isna(value):
         return writing.DASH
     return f"{value:.3f}" if isinstance(value, float) else str(value)
