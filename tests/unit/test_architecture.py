@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "published": {"cards", "config", "statistics", "errors"},
     "plan": {"cards", "checkpoint", "config", "errors", "store"},
     "stages": EVERYTHING - {"plan", "cli", "__main__"},
+    "compare": {"store", "statistics", "records", "errors"},
     "archive": EVERYTHING - {"cli", "stages", "__main__"},
     "cli": EVERYTHING - {"__main__"},
     "__main__": {"cli"},

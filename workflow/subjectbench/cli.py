@@ -33,6 +33,19 @@ STAGES = {
     "report": ("report", "run", "draw the figures and write index.html"),
 }
 
+COMPARE_HELP = """\
+A run is a folder results/<study>-<key>; its name, the beginning of its name or key, and 'latest'
+will do. Rows of a table are matched by the text that stands before its first number; rows that
+only one run has are listed.
+
+  subjectbench compare miniworld-0ae1 latest       what did my last change do?
+  subjectbench compare 0ae1 4c2f --csv cells.csv   every cell, with test, interval and reasons
+  subjectbench compare results/x-1 ../other/results/x-2
+
+Exit status: 0, whether or not anything differs; 2 if a run is not found. What was removed from the
+store can no longer be compared sample by sample, nor explained: that is said where it matters.
+"""
+
 
 def _stage(args: argparse.Namespace) -> None:
     """Make one artifact of a plan (called by the rules)."""
@@ -157,6 +170,18 @@ def _verify(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
+def _compare(args: argparse.Namespace) -> None:
+    """Show two runs side by side: what moved, whether by more than noise, and why."""
+    from subjectbench import compare
+
+    a, b = (compare.Run.find(text, args.results) for text in (args.a, args.b))
+    found = compare.compare(a, b)
+    print(compare.words(found, None if args.all else 12), end="")
+    if args.csv:
+        found.cells.to_csv(args.csv, index=False)
+        print(f"\n{args.csv}: {len(found.cells)} cells")
+
+
 def _check_benchmark(args: argparse.Namespace) -> None:
     """Count a benchmark's parts and list what is odd about it."""
     card = cards.load("benchmark", args.card, "command line")
@@ -267,6 +292,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("file", type=Path, help="Parquet file of the export")
     with_config(sub)
     with_config(verb("verify", _verify))
+    sub = verb("compare", _compare)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = COMPARE_HELP
+    sub.add_argument("a", metavar="A", help="run to compare with")
+    sub.add_argument("b", metavar="B", help="run that is compared")
+    sub.add_argument("--csv", type=Path, metavar="FILE", help="write every cell, moved or not")
+    sub.add_argument("--all", action="store_true", help="show every cell that moved")
+    sub.add_argument(
+        "--results", type=Path, default=Path("results"), help="where runs are looked for by name"
+    )
     sub = verb("check-benchmark", _check_benchmark)
     sub.add_argument("card", help="benchmark card, e.g. dsh_bench")
     sub.add_argument(
