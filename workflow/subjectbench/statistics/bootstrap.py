@@ -75,13 +75,12 @@ class Difference:
     p_value: float | None = None
 
 
-@lru_cache(maxsize=16)
-def _multiplicities(clusters: int, draws: int, seed: int) -> Floats:
+@lru_cache(maxsize=64)  # drawing takes longer than most of what is done with the draws
+def _multiplicities(clusters: int, draws: int, seed: int) -> NDArray[np.unsignedinteger]:
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(clusters, np.full(clusters, 1.0 / clusters), size=draws)
-    weights = drawn.astype(np.float64)
-    weights.setflags(write=False)
-    return weights
+    # As bytes: a table has draws for as many models as have different numbers of subjects.
+    return drawn.astype(np.min_scalar_type(int(drawn.max(initial=0))))
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,8 @@ class Resample:
             raise InputError(
                 "bootstrap", f"{len(labels)} clusters, {draws} draws, seed {seed}: all must be set"
             )
-        return cls(labels, _multiplicities(len(labels), int(draws), int(seed)))
+        counts = _multiplicities(len(labels), int(draws), int(seed))
+        return cls(labels, counts.astype(np.float64))
 
     def codes(self, clusters: Sequence[str]) -> NDArray[np.int64]:
         """Position of each sample's cluster in ``labels``, shape (n,).
