@@ -6,10 +6,14 @@ import copy
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -227,3 +231,32 @@ def test_bad_config_is_one_clear_error(
     assert all(text in done.stdout for text in said), done.stdout
     assert "Traceback" not in done.stdout
     assert not (checkout.folder / "results").exists()
+
+
+def test_comparing_two_runs_says_what_moved_and_why(ran: Checkout) -> None:
+    before = (ran.folder / "results" / "latest").readlink().name
+    edit(
+        ran,
+        lambda s: s["metrics"].__setitem__(2, {"card": "mini_dino", "params": {"scale": 2.0}}),
+    )
+    ran.run()
+    done = subprocess.run(
+        [sys.executable, "-m", "subjectbench", "compare", before, "latest", "--csv", "cells.csv"],
+        cwd=ran.folder,
+        env=ran.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    reasons = done.stdout.split("Why\n")[1].split("\n\n")[0]
+    assert "score miniworld/mini_dino/" in reasons and "params.scale 1.0 -> 2.0" in reasons
+    assert "NOT EXPLAINED" not in reasons
+    cells = pd.read_csv(ran.folder / "cells.csv", keep_default_na=False)
+    board = cells[(cells["table"] == "leaderboard") & cells["moved"]]
+    assert {c.split("_")[0] for c in board["column"]} <= {"rank", "s", "preservation", "note"}
+    means = board[board["column"] == "preservation_mean"]
+    assert len(means) == 3 and set(means["test"]) == {"paired"}
+    np.testing.assert_allclose(means["b"].astype(float), 2 * means["a"].astype(float), atol=1e-8)
+    coverage = cells[(cells["table"] == "coverage") & cells["moved"]]
+    assert {row.split(" / ")[0] for row in coverage["row"]} == {"mini_dino"}
+    assert cells.loc[cells["table"] == "rater_agreement", "moved"].eq(False).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def run(context: Context) -> None:
     def build(folder: Path, partial: Partial) -> dict[str, int]:
         generator: Generator | None = None
         rows: list[dict[str, Any]] = []
-        pictures: dict[str, bytes] = {}
+        pictures = _Saved(partial)
         batches = list(by_subject(wanted, context.run.batch_size))
         for name, groups in progress.bar(batches, len(batches), context.artifact.name):
             saved = partial.load(name)
@@ -46,13 +47,41 @@ def run(context: Context) -> None:
                 done = pickle.loads(saved)
             for group_rows, group_pictures in done:
                 rows += group_rows
-                pictures |= group_pictures
+                pictures.batch_of |= dict.fromkeys(group_pictures, name)
         rows.sort(key=lambda r: r["sample_id"])
         records.write_table("samples", rows, folder / "samples.parquet")
         images.write_zip(folder / "images.zip", pictures)
         return count(r["status"] for r in rows)
 
     context.store.make(context.artifact, build)
+
+
+class _Saved(Mapping[str, bytes]):
+    """Pictures of all batches by member name, of which one batch at a time is in memory.
+
+    A shard's pictures can be many gigabytes: 5508 of 1024 x 1024 pixels are about 8.
+    """
+
+    def __init__(self, partial: Partial) -> None:
+        self.batch_of: dict[str, str] = {}
+        self._partial = partial
+        self._held: tuple[str, dict[str, bytes]] = ("", {})
+
+    def __getitem__(self, name: str) -> bytes:
+        batch = self.batch_of[name]
+        if batch != self._held[0]:
+            saved = self._partial.load(batch)
+            assert saved is not None, f"batch {batch} was saved before"
+            self._held = ("", {})
+            groups = [pictures for _, pictures in pickle.loads(saved)]
+            self._held = (batch, {n: png for group in groups for n, png in group.items()})
+        return self._held[1][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.batch_of)
+
+    def __len__(self) -> int:
+        return len(self.batch_of)
 
 
 def _device(plugin: type[Generator], context: Context) -> str:
