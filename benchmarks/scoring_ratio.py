@@ -145,7 +145,8 @@ def main() -> None:
         plan = make_plan(load_study(study, args.config))
         jobs = [a for a in plan.of_kind("score") if a.job["generator"] in args.generators]
         jobs = [a for a in jobs if a.job["metric"] in args.metrics]
-        verbs = {a.upstream[role]: verb for role, verb in VERBS.items() for a in jobs}
+        roles = {(r, k) for a in jobs for r, k in a.upstream.items()}
+        verbs = {k: v for r, k in sorted(roles) if (v := VERBS.get(r.partition("/")[0]))}
         verbs |= {a.key: "score" for a in jobs}
         pairs = pairs_of(plan, args.generators, root)
         common = ["--plan", str(plan.save()), "--key"]

@@ -87,24 +87,26 @@ class Made:
                 if metric == "dino":
                     base = scale * base + noise * np.random.default_rng(1).normal(size=len(base))
                 means[metric, generator] = base.mean()
-                for shard in range(shards):
-                    part = {"seed": seed, "shard": shard}
-                    samples = self.artifact("generate", f"b/{generator}/{shard}", part, {})
-                    scores = [
-                        {"generator": generator, "sample_id": f"{c['case_id']}-s0"}
-                        | {"metric": metric, "key": "k", "status": "ok", "value": value}
-                        | {"n_raw": 1, "details": "{}"}
-                        for i, (c, value) in enumerate(zip(cases(), base, strict=True))
-                        if i % shards == shard
-                    ]
-                    params = {"scale": scale, "noise": noise} if metric == "dino" else {}
-                    upstream[f"scores/{metric}/{generator}/{shard}"] = self.artifact(
-                        "score",
-                        f"b/{metric}/{generator}/{shard}",
-                        {"params": params, "metric": metric, "generator": generator},
-                        {"benchmark": benchmark, "samples": samples},
-                        scores=rows("scores", scores),
+                samples = {
+                    f"samples/{shard}": self.artifact(
+                        "generate", f"b/{generator}/{shard}", {"seed": seed, "shard": shard}, {}
                     )
+                    for shard in range(shards)
+                }
+                scores = [
+                    {"generator": generator, "sample_id": f"{c['case_id']}-s0"}
+                    | {"metric": metric, "key": "k", "status": "ok", "value": value}
+                    | {"n_raw": 1, "details": "{}"}
+                    for c, value in zip(cases(), base, strict=True)
+                ]
+                params = {"scale": scale, "noise": noise} if metric == "dino" else {}
+                upstream[f"scores/{metric}/{generator}"] = self.artifact(
+                    "score",
+                    f"b/{metric}/{generator}",
+                    {"params": params, "metric": metric, "generator": generator},
+                    {"benchmark": benchmark, **samples},
+                    scores=rows("scores", scores),
+                )
         board = board or "\n".join(
             [BOARD, *(f"{g},{g.title()},1,{means['dino', g]:.9f},48," for g in generators)]
         )

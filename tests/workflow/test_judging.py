@@ -140,7 +140,7 @@ def test_the_papers_levels_alone_need_no_new_decomposition(
     configured(again, server, metrics=["ufo_no_face", {**paper, "name": "ufo_paper"}, "sics"])
     again.run()
     assert server.calls == []
-    (path,) = again.folder.glob("results/store/score/*/ufo_paper/sim_mixed/0/*/scores.parquet")
+    (path,) = again.folder.glob("results/store/score/*/ufo_paper/sim_mixed/*/scores.parquet")
     scores = pd.read_parquet(path)
     units = [json.loads(d)["units"] for d in scores["details"]]
     assert {u["level"] for rows in units for u in rows} == {"global_attribute", "part"}

@@ -87,7 +87,7 @@ def test_tables_1_to_3(ufo: Checkout) -> None:
 
 
 def test_units_and_their_weights_explain_every_score(ufo: Checkout) -> None:
-    paths = list(ufo.folder.glob("results/store/score/miniworld_ufo/ufo/*/0/*/scores.parquet"))
+    paths = list(ufo.folder.glob("results/store/score/miniworld_ufo/ufo/*/*/scores.parquet"))
     rows = pd.concat([pd.read_parquet(p) for p in paths])
     assert len(rows) == CASES * len(MODELS)
     sources = set()

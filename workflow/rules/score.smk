@@ -1,13 +1,13 @@
 """Score pictures, and collect what raters say of them.
 
 REQUIRED INPUTS: samples, and the embeddings that the metric declares to need.
-OUTPUTS: store/score/<benchmark>/<metric>/<model>/<shard>/<key>/scores.parquet, one row per
+OUTPUTS: store/score/<benchmark>/<metric>/<model>/<key>/scores.parquet, one row per
 sample with a status; store/rate/<benchmark>/<raters>/<key>/ratings.parquet.
 """
 
 
 rule score_metric:
-    """Score one model and shard with one metric."""
+    """Score one model, all its shards, with one metric."""
     input:
         ancient(upstream),
     output:

@@ -27,11 +27,11 @@ from subjectbench.store.identity import changed
 DESCRIBING = ("title", "note", "reason", "others", "verdict")
 """Text columns that describe a row, by name or by ending; all other text can identify it."""
 
-PER_SHARD = ("generate", "embed_images", "judge", "score")
+PER_SHARD = ("generate", "embed_images", "judge")
 """Kinds whose names end in a shard, which explains nothing."""
 
 REPEATED = {"embeddings": "encoder", "case_embeddings": "encoder", "answers": "judging"}
-"""Upstream roles whose own components a score repeats under this name."""
+"""Upstream roles, without their shard, whose own components a score repeats under this name."""
 
 ENVIRONMENT = ("host", "machine", "python", "git_commit")
 """What ``record.json`` says of where an artifact was made."""
@@ -169,15 +169,14 @@ class Run:
         return dict(tables["upstream"]) if tables else {}
 
     @cached_property
-    def families(self) -> dict[tuple[str, str], dict[str, str]]:
-        """Role to key of the scores of each (metric, generator)."""
-        out: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    def families(self) -> dict[tuple[str, str], str]:
+        """Key of the scores of each (metric, generator)."""
         parts = self.manifest["components"]
-        known = {name: {x["name"] for x in parts.get(name) or []} for name in _LISTS}
-        for role, key in self.roles.items():
-            if role.startswith("scores/"):
-                out[_family(role, known["metrics"], known["generators"])][role] = key
-        return dict(out)
+        metrics, generators = (
+            [x["name"] for x in parts.get(name) or []] for name in ("metrics", "generators")
+        )
+        roles = {(m, g): f"scores/{m}/{g}" for m in metrics for g in generators}
+        return {family: self.roles[r] for family, r in roles.items() if r in self.roles}
 
     @cached_property
     def _cases(self) -> pd.DataFrame | None:
@@ -189,11 +188,9 @@ class Run:
 
     def scores(self, metric: str, generator: str) -> pd.DataFrame | None:
         """Valid scores of one family with their cases; None: they are no longer in the store."""
-        keys = self.families.get((metric, generator), {}).values()
-        frames = [self._table("scores", key) for key in keys]
-        if not frames or self._cases is None or any(f is None for f in frames):
+        rows = self._table("scores", self.families.get((metric, generator), ""))
+        if rows is None or self._cases is None:
             return None
-        rows = pd.concat([f for f in frames if f is not None], ignore_index=True)
         rows = rows.loc[rows["status"] == Status.OK, ["sample_id", "value"]]
         # "<case>-s<replicate>" is how generation names samples.
         rows = rows.assign(case_id=rows["sample_id"].str.rsplit("-", n=1).str[0])
@@ -223,20 +220,6 @@ class Run:
                 if record.get(name):
                     out[name].add(str(record[name]))
         return out
-
-
-_LISTS = ("metrics", "generators")
-
-
-def _family(role: str, metrics: set[str], generators: set[str]) -> tuple[str, str]:
-    """Metric and generator of a role ``scores/<metric>/<generator>[/<shard>]``."""
-    parts = role.split("/")[1:]
-    for end in (len(parts), len(parts) - 1):
-        for cut in range(1, end):
-            metric, generator = "/".join(parts[:cut]), "/".join(parts[cut:end])
-            if metric in metrics and generator in generators:
-                return metric, generator
-    return parts[0], "/".join(parts[1:])
 
 
 # ------------------------------------------------------------------------------- why
@@ -296,8 +279,9 @@ class Explainer:
             if up in a["upstream"] and up in b["upstream"]:
                 causes = self.artifacts(a["upstream"][up], b["upstream"][up], up)
                 below += causes
-                if causes and all(cause.known for cause in causes) and up in REPEATED:
-                    a, b = _without(a, REPEATED[up]), _without(b, REPEATED[up])
+                repeated = REPEATED.get(up.partition("/")[0])
+                if causes and all(cause.known for cause in causes) and repeated:
+                    a, b = _without(a, repeated), _without(b, repeated)
         told = changed(_by_name(a["components"]), _by_name(b["components"]))
         if a.get("scheme") != b.get("scheme"):
             told.append(f"scheme of keys {a.get('scheme')} -> {b.get('scheme')}")
@@ -307,16 +291,9 @@ class Explainer:
 
     def family(self, metric: str, generator: str) -> tuple[Cause, ...]:
         """Causes behind the scores of one metric and generator."""
-        a = self.a.families.get((metric, generator), {})
-        b = self.b.families.get((metric, generator), {})
-        out: list[Cause] = []
-        for role in sorted({*a, *b}):
-            if role in a and role in b:
-                out += self.artifacts(a[role], b[role], role)
-            else:
-                side = "A" if role in a else "B"
-                out.append(Cause("score", f"{metric}/{generator}", f"a part only in {side}"))
-        return tuple(dict.fromkeys(out))
+        a, b = (run.families.get((metric, generator)) for run in (self.a, self.b))
+        # What only one run has is listed as a row of it.
+        return self.artifacts(a, b, f"scores/{metric}/{generator}") if a and b else ()
 
     @cached_property
     def tables(self) -> tuple[Cause, ...]:

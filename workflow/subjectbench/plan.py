@@ -220,12 +220,12 @@ class Planner:
             return {}
         metric, out = self.study.alignment.metric, {}
         for generator in self.generators:
-            for shard in range(self.study.shards):
-                role = f"{metric}/{generator.use.label}/{shard}"
-                score = self.artifacts[upstream[f"scores/{role}"]]
-                if "units" in score.upstream:
-                    out["units"] = score.upstream["units"]
-                    out[f"answers/{generator.use.label}/{shard}"] = score.upstream["answers"]
+            score = self.artifacts[upstream[f"scores/{metric}/{generator.use.label}"]]
+            if "units" in score.upstream:
+                out["units"] = score.upstream["units"]
+                for shard in range(self.study.shards):
+                    key = score.upstream[f"answers/{shard}"]
+                    out[f"answers/{generator.use.label}/{shard}"] = key
         return out
 
     def _add(self, artifact: Artifact) -> Artifact:
@@ -294,40 +294,46 @@ class Planner:
             components["judging"] = judging.components
         metric_key = identity.digest(components)
         out = {}
+        # One artifact for all shards: scoring is cheap beside starting Python, and thousands of
+        # jobs would take Snakemake longer to plan than the pictures' shards are worth.
         for generator, shards in samples.items():
+            upstream = {"benchmark": prepared.key}
+            if encoder:
+                upstream["case_embeddings"] = self._embed_cases(encoder, prepared).key
+            if "units" in plugin.needs:
+                if judging is None or judging.units is None:
+                    raise InputError(
+                        f"metrics/{use.card}.yaml: rubric",
+                        "asks about no units, which the metric needs",
+                        "name a rubric of units, e.g. ufo",
+                    )
+                upstream["units"] = judging.units.key
             for artifact in shards:
                 shard = artifact.job["shard"]
-                upstream = {"benchmark": prepared.key, "samples": artifact.key}
+                upstream[f"samples/{shard}"] = artifact.key
                 if encoder:
-                    upstream["case_embeddings"] = self._embed_cases(encoder, prepared).key
-                    upstream["embeddings"] = self._embed_images(encoder, prepared, artifact).key
+                    embedded = self._embed_images(encoder, prepared, artifact)
+                    upstream[f"embeddings/{shard}"] = embedded.key
                 if judging:
-                    upstream["answers"] = self._judge(judging, generator, prepared, artifact).key
-                    if "units" in plugin.needs:
-                        if judging.units is None:
-                            raise InputError(
-                                f"metrics/{use.card}.yaml: rubric",
-                                "asks about no units, which the metric needs",
-                                "name a rubric of units, e.g. ufo",
-                            )
-                        upstream["units"] = judging.units.key
-                score = self._add(
-                    Artifact(
-                        "score",
-                        f"{self.benchmark.use.label}/{use.label}/{generator}/{shard}",
-                        {**components, "generator": generator, "metric": use.label},
-                        upstream,
-                        ("scores.parquet",),
-                        {
-                            **metric.job,
-                            "encoder": card.encoder,
-                            "generator": generator,
-                            "metric": use.label,
-                            "metric_key": metric_key,
-                        },
-                    )
+                    judged = self._judge(judging, generator, prepared, artifact)
+                    upstream[f"answers/{shard}"] = judged.key
+            score = self._add(
+                Artifact(
+                    "score",
+                    f"{self.benchmark.use.label}/{use.label}/{generator}",
+                    {**components, "generator": generator, "metric": use.label},
+                    upstream,
+                    ("scores.parquet",),
+                    {
+                        **metric.job,
+                        "encoder": card.encoder,
+                        "generator": generator,
+                        "metric": use.label,
+                        "metric_key": metric_key,
+                    },
                 )
-                out[f"scores/{use.label}/{generator}/{shard}"] = score.key
+            )
+            out[f"scores/{use.label}/{generator}"] = score.key
         return out
 
     def _judging(
@@ -712,8 +718,8 @@ def plan_again(study: Study | Audit, artifact: Artifact) -> Artifact | None:
     if isinstance(study, Audit) or artifact.kind in ("rate", "tables", "report"):
         found = make_plan(study).artifacts
     else:
-        generator, shard = _part(study, artifact)
-        planner = Planner(study.model_copy(update={"generators": [generator]}), [shard])
+        generator, shards = _part(study, artifact)
+        planner = Planner(study.model_copy(update={"generators": [generator]}), shards)
         planner.scored()
         found = planner.artifacts
     # By key first: parts of one card with different parameters share a name.
@@ -721,10 +727,11 @@ def plan_again(study: Study | Audit, artifact: Artifact) -> Artifact | None:
     return found.get(artifact.key) or next(same, None)
 
 
-def _part(study: Study, artifact: Artifact) -> tuple[Use, int]:
-    """Generator and shard of an artifact, whose name ends in both; any of one that has none."""
+def _part(study: Study, artifact: Artifact) -> tuple[Use, Sequence[int]]:
+    """Generator and shards that an artifact's name ends in; the first of one that has none."""
     head, _, shard = artifact.name.rpartition("/")
-    named = [g for g in study.generators if head.endswith(f"/{g.label}") and shard.isdecimal()]
-    if not named:
-        return study.generators[0], 0
-    return max(named, key=lambda g: len(g.label)), int(shard)
+    name, shards = artifact.name, list(range(study.shards))
+    if artifact.kind != "score":
+        name, shards = (head, [int(shard)]) if shard.isdecimal() else ("", [0])
+    named = [g for g in study.generators if name.endswith(f"/{g.label}")]
+    return max(named, key=lambda g: len(g.label), default=study.generators[0]), shards

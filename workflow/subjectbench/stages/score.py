@@ -1,4 +1,4 @@
-"""Scores: one artifact per metric, model and shard; one row per sample, whatever happened."""
+"""Scores: one artifact per metric and model; one row per sample, whatever happened."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def run(context: Context) -> None:
     metric: Metric = plugin(params, card, cards.ROOT)
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
-        samples = records.read_table("samples", context.upstream("samples") / "samples.parquet")
-        items = _items(context, metric, samples)
-        results = iter(metric.score([item for item in items if isinstance(item, Item)]))
-        rows = []
-        for item, sample in zip(items, samples.itertuples(), strict=True):
-            result = next(results) if isinstance(item, Item) else Result(item)
-            rows.append(_row(context, result, sample))
+        rows: list[dict[str, Any]] = []
+        for shard, source in context.roles("samples").items():  # one at a time bounds memory
+            samples = records.read_table("samples", source / "samples.parquet")
+            items = _items(context, metric, samples, shard)
+            results = iter(metric.score([item for item in items if isinstance(item, Item)]))
+            for item, sample in zip(items, samples.itertuples(), strict=True):
+                result = next(results) if isinstance(item, Item) else Result(item)
+                rows.append(_row(context, result, sample))
+        rows.sort(key=lambda row: row["sample_id"])
         records.write_table("scores", rows, folder / "scores.parquet")
         return count(r["status"] for r in rows)
 
@@ -55,7 +57,7 @@ def _row(context: Context, result: Result, sample: Any) -> dict[str, Any]:
 class _Inputs:
     """What the metric needs of the samples of one model and shard, by id."""
 
-    def __init__(self, context: Context, needs: frozenset[str]) -> None:
+    def __init__(self, context: Context, needs: frozenset[str], shard: str) -> None:
         self.needs = needs
         self.image: dict[str, Vector] = {}
         self.reference: dict[str, Vector] = {}
@@ -64,11 +66,11 @@ class _Inputs:
         self.units: dict[str, tuple[Unit, ...]] = {}
         self.without_units: dict[str, Status] = {}
         if needs & {"image", "reference", "text"}:
-            self.image = read(context.upstream("embeddings") / "embeddings.parquet")
+            self.image = read(context.upstream(f"embeddings/{shard}") / "embeddings.parquet")
             self.reference = read(context.upstream("case_embeddings") / "references.parquet")
             self.text = read(context.upstream("case_embeddings") / "texts.parquet")
         if "answers" in needs:
-            path = context.upstream("answers") / "answers.parquet"
+            path = context.upstream(f"answers/{shard}") / "answers.parquet"
             for row in records.read_table("answers", path).itertuples():
                 value = float(row.value) if row.status == Status.OK else None
                 answer = Answer(Status(row.status), value, details(row.details))
@@ -91,11 +93,13 @@ class _Inputs:
         )
 
 
-def _items(context: Context, metric: Metric, samples: pd.DataFrame) -> list[Item | Status]:
+def _items(
+    context: Context, metric: Metric, samples: pd.DataFrame, shard: str
+) -> list[Item | Status]:
     """What the metric needs of each sample; a status for samples that cannot be scored."""
     looks = metric.needs & {"image", "reference", "text"}
     usable = (Status.OK,) if looks else (Status.OK, Status.EXTERNAL)
-    inputs = _Inputs(context, metric.needs)
+    inputs = _Inputs(context, metric.needs, shard)
     cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
     reference_of = dict(zip(cases["case_id"], cases["reference_id"], strict=True))
     out: list[Item | Status] = []
