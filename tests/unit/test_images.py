@@ -433,8 +433,20 @@ def test_reader_refuses_doubles_links_and_damage(tmp_path: Path) -> None:
         images.read_zip(tmp_path / "absent.zip")
 
 
-def test_zip64_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_packed_in_pieces_to_the_same_bytes(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 9000  # more than two pieces
+    (tmp_path / "file").write_bytes(data)
+    images.write_zip(tmp_path / "a.zip", {"x": data, "y": b""})
+    images.write_zip(tmp_path / "b.zip", {"x": tmp_path / "file", "y": b""})
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_arc_01_zip64_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)  # 4 GiB in the wild
+    (tmp_path / "file").write_bytes(b"z" * 30)
+    images.write_zip(tmp_path / "c.zip", {"c": tmp_path / "file"})  # fails unless told the size
+    with images.read_zip(tmp_path / "c.zip") as archive:
+        assert archive["c"] == b"z" * 30
     images.write_zip(tmp_path / "a.zip", {"a": b"x" * 30, "b": b"y" * 30})
     with images.read_zip(tmp_path / "a.zip") as archive:
         assert archive["b"] == archive.read("b") == b"y" * 30

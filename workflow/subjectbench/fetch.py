@@ -8,24 +8,15 @@ before plans, because a plan's keys hold the data's hashes: so this is a verb an
 from __future__ import annotations
 
 import fcntl
-import gzip
-import hashlib
-import io
-import lzma
 import os
-import shutil
-import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPException, InvalidURL
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote, urljoin, urlsplit
 
 import yaml
@@ -36,7 +27,8 @@ from subjectbench.cards import read_yaml
 from subjectbench.config import Strict, validate
 from subjectbench.errors import InputError
 from subjectbench.hashing import sha256, sha256_file
-from subjectbench.images import ZipReader, check_names, sniff
+from subjectbench.images import check_names, sniff
+from subjectbench.unpacking import unpack
 
 TRIES = 5
 """Tries without a new byte before a file is given up."""
@@ -47,10 +39,6 @@ TIMEOUT = 60.0
 CHUNK = 1 << 20
 LATER = frozenset((408, 425, 429, 500, 502, 503, 504))
 """HTTP answers that may pass."""
-MAX_RATIO = 20
-"""Most times its own size that an archive may unpack to: pictures hardly shrink."""
-
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 class File(Strict):
@@ -164,7 +152,7 @@ def fetch(source: Path, folder: Path, jobs: int = 4) -> dict[str, int]:
             more = f" (and {len(faults) - 1} more of {len(urls)} files)" if faults[1:] else ""
             raise InputError(first.where, first.fault + more, first.mend)
         for file in manifest.files:
-            if file.unpack and _unpack(folder / file.path, folder / file.unpack):
+            if file.unpack and unpack(folder / file.path, folder / file.unpack):
                 counts["unpacked"] += 1
     return counts
 
@@ -289,87 +277,3 @@ def _receive(url: str, part: Path, start: int, size: int) -> None:
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-
-
-# --- archives ------------------------------------------------------------------------------------
-
-
-def _unpack(archive: Path, target: Path) -> bool:
-    """Unpack an archive into a folder that appears whole; False if it is there and the same."""
-    with _members(archive) as members:
-        if target.exists():
-            for name, data in members:
-                there = target / name
-                if not there.is_file() or sha256_file(there) != _hash(data):
-                    raise InputError(
-                        there, f"is not as in {archive.name}", f"move {target} away, fetch again"
-                    )
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".unpack-", dir=target.parent))
-        try:
-            for name, data in members:
-                path = temporary / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as out:
-                    shutil.copyfileobj(data, out, CHUNK)
-            temporary.chmod(0o755)  # mkdtemp makes it private
-            temporary.rename(target)
-        except BaseException:
-            shutil.rmtree(temporary)
-            raise
-    return True
-
-
-def _hash(data: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while chunk := data.read(CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-@contextmanager
-def _members(archive: Path) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    """Names and contents of an archive's files, checked before the first is read.
-
-    Raises:
-        InputError: no archive, or one with links, devices, names that leave the folder or meet, or
-            that unpacks to more than ``MAX_RATIO`` times its size.
-    """
-    limit = MAX_RATIO * archive.stat().st_size
-    with archive.open("rb") as opened:
-        kind = sniff(opened.read(512))
-    if kind == "ZIP archive":
-        with ZipReader(archive) as reader:
-            _within(archive, sum(reader.size(name) for name in reader), limit)
-            yield ((name, io.BytesIO(reader[name])) for name in reader)
-        return
-    try:
-        with closing(tarfile.open(archive)) as tar:
-            files, total = [], 0
-            for member in tar:  # step by step: a bomb is met before it is passed
-                total += member.size
-                _within(archive, total, limit)
-                if not (member.isreg() or member.isdir()):
-                    raise InputError(archive, f"member '{member.name}' is a link or a device")
-                if member.isreg():
-                    files.append((member.name.removeprefix("./"), member))
-            check_names([name for name, _ in files], archive)
-            yield ((name, _opened(tar, member)) for name, member in files)
-    except DAMAGED as error:
-        raise InputError(archive, f"is no sound ZIP or tar: {error}") from None
-
-
-def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    data = tar.extractfile(member)
-    assert data is not None  # regular files only
-    return data
-
-
-def _within(archive: Path, total: int, limit: int) -> None:
-    if total > limit:
-        raise InputError(
-            archive,
-            f"unpacks to more than {MAX_RATIO} times its size",
-            "unpack it by hand if you trust it",
-        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import stat
 import unicodedata
 import warnings
@@ -320,6 +321,8 @@ def encode_png(image: Image.Image) -> bytes:
 # --- ZIP -----------------------------------------------------------------------------------------
 
 _DATE = (1980, 1, 1, 0, 0, 0)
+CHUNK = 1 << 20
+"""Bytes of a large member that are in memory at once."""
 
 
 def _name_fault(name: str) -> str | None:
@@ -361,11 +364,12 @@ def check_names(names: Iterable[str], where: object) -> None:
                                  f"of '{name}'", "rename one of them")  # fmt: skip
 
 
-def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
+def write_zip(path: Path, members: Mapping[str, bytes | Path]) -> None:
     """Write a ZIP whose bytes depend on the members only: stored, sorted, dated 1980-01-01.
 
     Members are fetched one at a time, so a lazy mapping (a :class:`ZipReader`, say) keeps memory
-    low. Zip64 is used where sizes need it. The file is not renamed into place: the store does.
+    low; a path stands for the bytes of that file, which are copied in pieces. Zip64 is used where
+    sizes need it. The file is not renamed into place: the store does.
 
     Raises:
         InputError: a name is empty, absolute, has ``..``, or equals another when case is ignored.
@@ -378,7 +382,13 @@ def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
             info.create_system = 3  # otherwise it tells Windows from the rest
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             info.compress_type = zipfile.ZIP_STORED
-            archive.writestr(info, members[name])
+            member = members[name]
+            if isinstance(member, bytes):
+                archive.writestr(info, member)
+                continue
+            info.file_size = member.stat().st_size  # Zip64 must be known before the first byte
+            with member.open("rb") as source, archive.open(info, "w") as out:
+                shutil.copyfileobj(source, out, CHUNK)
 
 
 class ZipReader(Mapping[str, bytes]):
@@ -416,10 +426,19 @@ class ZipReader(Mapping[str, bytes]):
         self._infos = {i.filename: i for i in sorted(infos, key=lambda i: i.filename)}
 
     def __getitem__(self, name: str) -> bytes:
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Read a large member in pieces; faults as for ``reader[name]``, at the latest at its end.
+
+        Raises:
+            InputError: no such member, or its bytes are damaged.
+        """
         if name not in self._infos:
             raise InputError(self.path, f"no member '{name}'", suggest(name, self._infos))
         try:
-            return self._zip.read(self._infos[name])
+            with self._zip.open(self._infos[name]) as data:
+                yield from iter(lambda: data.read(CHUNK), b"")
         except Exception as error:  # CRC, cut file, unknown compression, bad local header
             raise InputError(
                 self.path, f"member '{name}' is damaged: {error}", "make or fetch it again"
