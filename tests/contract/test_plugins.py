@@ -71,7 +71,9 @@ def test_card_and_plugin_are_valid(kind: str, name: str) -> None:
             assert "units" in asked.needs and rubric.decomposition
         if card.encoder:
             encoder = cards.load("encoder", card.encoder)
-            assert "text" not in needs or cards.plugin("encoder", encoder, "").embeds_text
+            plugin = cards.plugin("encoder", encoder, "")
+            assert "text" not in needs or plugin.embeds_text
+            assert (needs & EMBEDDINGS == {"pair"}) == plugin.embeds_pairs
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
@@ -227,6 +229,9 @@ def test_encoder(name: str, picture: Callable[..., Image.Image]) -> None:
     photos = [picture(1), picture(2, (64, 64)), picture(3, (30, 200))]
     if isinstance(encoder, FaceEncoder):  # stripes show no face; tests/unit/test_faces.py has some
         assert encoder.vectors(photos) == [Vector(Status.NO_FACE)] * 3
+        return
+    if encoder.embeds_pairs:  # tests/unit/test_image_reward.py has a small one
+        assert encoder.pairs(photos, ["a", "b", "c"]).shape[0] == 3
         return
     vectors = encoder.images(photos)
     assert vectors.dtype == np.float32 and vectors.shape[0] == 3 and vectors.ndim == 2

@@ -16,7 +16,7 @@ from subjectbench.store import Artifact, Plan, Store, identity
 
 TABLE_FORMATS = ("csv", "md", "tex")
 FIGURE_FORMATS = ("svg", "png")
-EMBEDDINGS = frozenset({"image", "text", "reference"})
+EMBEDDINGS = frozenset({"image", "text", "reference", "pair"})
 """What a metric may need of an encoder."""
 
 
@@ -88,6 +88,22 @@ class Asked:
 
 def _article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+def _check_encoder(metric: Asked, needs: frozenset[str], encoder: Asked) -> None:
+    """Refuse an encoder that embeds something else than the metric compares.
+
+    Raises:
+        InputError: naming both.
+    """
+    pairs, texts = encoder.plugin.embeds_pairs, encoder.plugin.embeds_text
+    if ("pair" in needs) != pairs or ("text" in needs and not texts):
+        embeds = "pairs of both" if pairs else "pictures and texts" if texts else "pictures only"
+        raise InputError(
+            f"config: metrics: {metric.use.label}: encoder",
+            f"'{encoder.use.label}' embeds {embeds}, the metric needs {', '.join(sorted(needs))}",
+            "name another encoder, or none for the metric's own",
+        )
 
 
 @dataclass(frozen=True)
@@ -288,6 +304,7 @@ class Planner:
         encoder = judging = None
         if plugin.needs & EMBEDDINGS:
             encoder = metric.named("encoder", use.encoder)
+            _check_encoder(metric, plugin.needs, encoder)
             components["encoder"] = encoder.components("embed")
         if "answers" in plugin.needs:
             judging = self._judging(metric, use, prepared, list(samples))

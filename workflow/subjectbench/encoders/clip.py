@@ -87,6 +87,12 @@ class Clip(Encoder):
         """
         return self._run(texts, self._text_batch)
 
+    def cut(self, texts: Sequence[str]) -> list[int]:
+        """Tokens that each text has beyond the context length."""
+        length = self.model.config.text_config.max_position_embeddings
+        tokens = self.tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
+        return [max(0, len(row) - length) for row in tokens]
+
     def _image_batch(self, pictures: list[Image.Image]) -> Any:
         return self.model.get_image_features(pixel_values=self.pixels(pictures).to(self.device))
 

@@ -63,6 +63,10 @@ class Hps(Clip):
         """Embed texts. Returns float32 (n, projection_dim)."""
         return super().texts([clean(text) for text in texts])
 
+    def cut(self, texts: Sequence[str]) -> list[int]:
+        """Tokens that each text has beyond the context length."""
+        return super().cut([clean(text) for text in texts])
+
     def kept(self, size: tuple[int, int]) -> float:
         """All of it: the rest of the square is black."""
         return 1.0

@@ -18,7 +18,7 @@ from pydantic import Field
 from subjectbench import checkpoint
 from subjectbench.config import Strict
 from subjectbench.errors import InputError
-from subjectbench.metrics.base import Item, Metric, Result
+from subjectbench.metrics.base import Item, Metric, Result, Vector
 from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Aesthetic(Metric):
         """Parameters of an aesthetic card."""
 
         file: str = Field(description="File of the head in the weights' folder")
+        prefix: str = Field(default="", description="Beginning of the head's names in that file")
         sizes: list[int] = Field(
             min_length=2, description="Width of the embedding, then of each layer's output, to 1"
         )
@@ -50,7 +51,9 @@ class Aesthetic(Metric):
         """
         assert self.card.weights is not None
         file = checkpoint.folder(self.card.weights) / self.params.file
-        state = checkpoint.tensors(file)
+        prefix = self.params.prefix
+        found = checkpoint.tensors(file)
+        state = {n.removeprefix(prefix): t for n, t in found.items() if n.startswith(prefix)}
         # "layers.0.weight", "layers.2.weight", ... as dropout has numbers too; or "weight" alone.
         numbers = sorted({int(n) for name in state for n in re.findall(r"^layers\.(\d+)\.", name)})
         names = [f"layers.{n}." for n in numbers] or [""]
@@ -62,34 +65,43 @@ class Aesthetic(Metric):
             tuple(state[f"{n}{kind}"].double().numpy() for kind in ("weight", "bias"))
             for n in names
         ]
-        found = [layers[0][0].shape[1], *(weight.shape[0] for weight, _ in layers)]
+        wide = [layers[0][0].shape[1], *(weight.shape[0] for weight, _ in layers)]
         pairs = zip(self.params.sizes, self.params.sizes[1:], strict=False)
         if [(w.shape, b.shape) for w, b in layers] != [((o, i), (o,)) for i, o in pairs]:
             raise InputError(
                 file,
-                f"layers are {found} wide, the card says {self.params.sizes}",
+                f"layers are {wide} wide, the card says {self.params.sizes}",
                 "use the right head",
             )
         return layers
 
     def score(self, items: list[Item]) -> list[Result]:
         """Return one result per item; a zero or non-finite embedding becomes ``non_finite``."""
-        return [self._one(item) for item in items]
+        return [self.one(item.image) for item in items]
 
-    def _one(self, item: Item) -> Result:
+    def one(self, vector: Vector | None) -> Result:
+        """Score one embedding."""
         import numpy as np
 
-        if item.image is None or item.image.values is None:
-            return Result(item.image.status if item.image else Status.MISSING)
-        state = item.image.values.astype(np.float64)
-        norm = float(np.linalg.norm(state))
-        if not np.isfinite(norm) or norm == 0.0:
+        if vector is None or vector.values is None:
+            return Result(vector.status if vector else Status.MISSING)
+        state = self.scaled(vector.values.astype(np.float64))
+        if not np.isfinite(state).all():
             return Result(Status.NON_FINITE)
-        state = state / norm
         for weight, bias in self.layers:
             state = weight @ state + bias
-        value = float(state[0])
-        return Result(Status.OK, value, 1) if np.isfinite(value) else Result(Status.NON_FINITE)
+        return Result(Status.OK, self.named(float(state[0])), 1, vector.details)
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Bring an embedding, float64 (d,), to unit length; NaN where it has none."""
+        import numpy as np
+
+        norm = np.linalg.norm(values)
+        return values / norm if 0 < norm < np.inf else values * np.nan
+
+    def named(self, value: float) -> float:
+        """Bring what the head says to the scale of the card."""
+        return value
 
 
 PLUGIN = Aesthetic

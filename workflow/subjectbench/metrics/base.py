@@ -36,6 +36,7 @@ class Item:
     sample_id: str
     case_id: str
     image: Vector | None = None
+    pair: Vector | None = None
     text: Vector | None = None
     references: tuple[Vector, ...] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -57,8 +58,9 @@ class Metric(ABC):
 
     version: ClassVar[str] = "1"
     needs: frozenset[str] = frozenset()
-    """Subset of ``{"image", "text", "reference"}`` (embeddings by the card's encoder) and
-    ``{"answers", "units"}`` (a judge's answers by the card's rubric, and the units asked about)."""
+    """Subset of ``{"image", "text", "reference"}`` or ``{"pair"}`` (embeddings by the card's
+    encoder; ``pair`` is of picture and prompt together) and ``{"answers", "units"}`` (a judge's
+    answers by the card's rubric, and the units asked about)."""
 
     class Params(BaseModel):
         """Parameters of the card; subclasses extend it with ``extra='forbid'``."""

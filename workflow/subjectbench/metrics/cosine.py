@@ -58,7 +58,9 @@ class Cosine(Metric):
         finite = [v for v in values if v is not None]
         if len(finite) != len(values):
             return Result(Status.NON_FINITE)
-        return Result(Status.OK, self.params.scale * sum(finite) / len(finite), len(finite))
+        value = self.params.scale * sum(finite) / len(finite)
+        details = {name: found for vector in vectors for name, found in vector.details.items()}
+        return Result(Status.OK, value, len(finite), details)
 
 
 PLUGIN = Cosine

@@ -1,6 +1,7 @@
 """Embeddings as artifacts of their own: a changed formula needs no encoder.
 
-References and prompts are embedded once per benchmark, pictures once per model and shard.
+References and prompts are embedded once per benchmark, pictures once per model and shard. An
+encoder of pairs has nothing to embed for a benchmark, and embeds pictures with their prompts.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from PIL import Image
 from subjectbench import images, progress, records
 from subjectbench.encoders.base import Encoder, Vector, as_vector
 from subjectbench.records import Status
-from subjectbench.stages.base import Context, by_subject, count
+from subjectbench.stages.base import Context, by_subject, count, details, to_json
 from subjectbench.stages.prepare import Prepared, open_png
 from subjectbench.store import Partial
 
-Row = tuple[str, str, np.ndarray | None]
-"""Id, status, float32 vector (d,) or None."""
+Row = tuple[str, Vector]
+"""Id, and its embedding or why there is none."""
 
 
 def run_images(context: Context) -> None:
     """Write embeddings.parquet: one row per sample of one model and shard."""
     samples = records.read_table("samples", context.upstream("samples") / "samples.parquet")
-    cases = Prepared(context.upstream("benchmark")).cases[["case_id", "subject_id"]]
+    cases = Prepared(context.upstream("benchmark")).cases[["case_id", "subject_id", "prompt"]]
     samples = samples.merge(cases, on="case_id", how="left", validate="many_to_one")
     archive = context.upstream("samples") / "images.zip"
 
@@ -49,6 +50,7 @@ def run_images(context: Context) -> None:
                 else:
                     done = pickle.loads(saved)
                 rows += done
+        _warn_of_cut(rows)
         return _write(rows, folder / "embeddings.parquet")
 
     context.store.make(context.artifact, build)
@@ -62,19 +64,17 @@ def run_cases(context: Context) -> None:
         encoder = _encoder(context)
         found = list(prepared.pictures())
         good = [(i, p) for i, status, p in found if status is Status.OK and p is not None]
-        rows = _embed(encoder, [i for i, _ in good], [p for _, p in good])
-        rows += [(i, status.value, None) for i, status, _ in found if status is not Status.OK]
+        rows = [] if encoder.embeds_pairs else _embed(encoder, *_columns(good))
+        rows += [(i, Vector(status)) for i, status, _ in found if status is not Status.OK]
         counts = _write(rows, folder / "references.parquet")
         prompts = prepared.cases.dropna(subset=["prompt"])
-        texts = (
-            _rows(
-                list(prompts["case_id"]),
-                [as_vector(v) for v in encoder.texts(list(prompts["prompt"]))],
-            )
-            if encoder.embeds_text
-            else []
-        )
-        _write(texts, folder / "texts.parquet")
+        ids, texts = list(prompts["case_id"]), list(prompts["prompt"])
+        rows = []
+        if encoder.embeds_text:
+            vectors = map(as_vector, encoder.texts(texts), encoder.cut(texts))
+            rows = list(zip(ids, vectors, strict=True))
+            _warn_of_cut(rows)
+        _write(rows, folder / "texts.parquet")
         return counts
 
     context.store.make(context.artifact, build)
@@ -87,14 +87,27 @@ def _encoder(context: Context) -> Encoder:
 
 
 def _pictures(encoder: Encoder, group: pd.DataFrame, archive: Any) -> list[Row]:
-    ok = group[group["status"] == Status.OK]
-    pictures = [open_png(archive.read(f"{i}.png")) for i in ok["sample_id"]]
-    rows = _embed(encoder, list(ok["sample_id"]), pictures)
-    bad = group[group["status"] != Status.OK]
-    return rows + [(i, s, None) for i, s in zip(bad["sample_id"], bad["status"], strict=True)]
+    ok = group["status"] == Status.OK
+    bad = [(i, Vector(Status(s))) for i, s in group.loc[~ok, ["sample_id", "status"]].values]
+    if encoder.embeds_pairs:
+        mute = ok & group["prompt"].isna()
+        bad += [(i, Vector(Status.NOT_APPLICABLE)) for i in group.loc[mute, "sample_id"]]
+        ok &= ~mute
+    ids = list(group.loc[ok, "sample_id"])
+    pictures = [open_png(archive.read(f"{i}.png")) for i in ids]
+    return _embed(encoder, ids, pictures, list(group.loc[ok, "prompt"])) + bad
 
 
-def _embed(encoder: Encoder, ids: Sequence[str], pictures: Sequence[Image.Image]) -> list[Row]:
+def _columns(rows: Sequence[tuple[str, Image.Image]]) -> tuple[list[str], list[Image.Image]]:
+    return [i for i, _ in rows], [p for _, p in rows]
+
+
+def _embed(
+    encoder: Encoder,
+    ids: Sequence[str],
+    pictures: Sequence[Image.Image],
+    prompts: Sequence[str] = (),
+) -> list[Row]:
     """Embed pictures; say in the log of which the encoder does not see the half."""
     for name, picture in zip(ids, pictures, strict=True):
         kept = encoder.kept(picture.size)
@@ -104,38 +117,47 @@ def _embed(encoder: Encoder, ids: Sequence[str], pictures: Sequence[Image.Image]
                 f"warning: {name} ({width} x {height}): {1 - kept:.0%} lies outside the crop",
                 file=sys.stderr,
             )
-    return _rows(ids, encoder.vectors(pictures))
+    if not encoder.embeds_pairs:
+        return list(zip(ids, encoder.vectors(pictures), strict=True))
+    vectors = map(as_vector, encoder.pairs(pictures, prompts), encoder.cut(prompts))
+    return list(zip(ids, vectors, strict=True))
 
 
-def _rows(ids: Sequence[str], vectors: Sequence[Vector]) -> list[Row]:
-    return [(i, v.status.value, v.values) for i, v in zip(ids, vectors, strict=True)]
+def _warn_of_cut(rows: Sequence[Row]) -> None:
+    """Say in the log of how many prompts the encoder does not read the end."""
+    cut = [v.details["cut"] for _, v in rows if "cut" in v.details]
+    if cut:
+        print(
+            f"warning: {len(cut)} of {len(rows)} prompts are too long for the encoder, and lose up "
+            f"to {max(cut)} tokens at their end",
+            file=sys.stderr,
+        )
 
 
 def _write(rows: list[Row], path: Path) -> dict[str, int]:
     rows = sorted(rows, key=lambda r: r[0])
     table = pa.table(
         {
-            "id": pa.array([r[0] for r in rows], pa.string()),
-            "status": pa.array([r[1] for r in rows], pa.string()),
+            "id": pa.array([i for i, _ in rows], pa.string()),
+            "status": pa.array([v.status.value for _, v in rows], pa.string()),
             "vector": pa.array(
-                [None if r[2] is None else r[2].astype(np.float32) for r in rows],
+                [None if v.values is None else v.values.astype(np.float32) for _, v in rows],
                 pa.list_(pa.float32()),
             ),
+            "details": pa.array([to_json(dict(v.details)) for _, v in rows], pa.string()),
         }
     )
     pq.write_table(table, path, compression="zstd")
-    return count(r[1] for r in rows)
+    return count(v.status for _, v in rows)
 
 
 def read(path: Path) -> dict[str, Vector]:
     """Read an embeddings table: id to vector or reason."""
     table = pq.read_table(path)
     return {
-        i: Vector(Status(s), None if v is None else np.asarray(v, np.float32))
-        for i, s, v in zip(
-            table["id"].to_pylist(),
-            table["status"].to_pylist(),
-            table["vector"].to_pylist(),
+        i: Vector(Status(s), None if v is None else np.asarray(v, np.float32), details(d))
+        for i, s, v, d in zip(
+            *(table[name].to_pylist() for name in ("id", "status", "vector", "details")),
             strict=True,
         )
     }

@@ -16,6 +16,9 @@ from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Partial
 from subjectbench.units import Unit
 
+LOOKS = frozenset({"image", "text", "reference", "pair"})
+"""What a metric may need that comes of looking at the picture."""
+
 
 def run(context: Context) -> None:
     """Write scores.parquet."""
@@ -60,12 +63,15 @@ class _Inputs:
     def __init__(self, context: Context, needs: frozenset[str], shard: str) -> None:
         self.needs = needs
         self.image: dict[str, Vector] = {}
+        self.pair: dict[str, Vector] = {}
         self.reference: dict[str, Vector] = {}
         self.text: dict[str, Vector] = {}
         self.answers: dict[str, dict[str, Answer]] = {}
         self.units: dict[str, tuple[Unit, ...]] = {}
         self.without_units: dict[str, Status] = {}
-        if needs & {"image", "reference", "text"}:
+        if "pair" in needs:
+            self.pair = read(context.upstream(f"embeddings/{shard}") / "embeddings.parquet")
+        elif needs & LOOKS:
             self.image = read(context.upstream(f"embeddings/{shard}") / "embeddings.parquet")
             self.reference = read(context.upstream("case_embeddings") / "references.parquet")
             self.text = read(context.upstream("case_embeddings") / "texts.parquet")
@@ -86,6 +92,7 @@ class _Inputs:
             sample_id=sample.sample_id,
             case_id=sample.case_id,
             image=self.image.get(sample.sample_id) if "image" in self.needs else None,
+            pair=self.pair.get(sample.sample_id),
             text=self.text.get(sample.case_id) if "text" in self.needs else None,
             references=(found,) if found else (),
             answers=self.answers.get(sample.sample_id, {}),
@@ -97,8 +104,7 @@ def _items(
     context: Context, metric: Metric, samples: pd.DataFrame, shard: str
 ) -> list[Item | Status]:
     """What the metric needs of each sample; a status for samples that cannot be scored."""
-    looks = metric.needs & {"image", "reference", "text"}
-    usable = (Status.OK,) if looks else (Status.OK, Status.EXTERNAL)
+    usable = (Status.OK,) if metric.needs & LOOKS else (Status.OK, Status.EXTERNAL)
     inputs = _Inputs(context, metric.needs, shard)
     cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
     reference_of = dict(zip(cases["case_id"], cases["reference_id"], strict=True))

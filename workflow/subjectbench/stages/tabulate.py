@@ -342,6 +342,8 @@ def coverage(scores: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
                     "mean": mine["value"].mean() if ok else None,
                     "minimum": mine["value"].min() if ok else None,
                     "maximum": mine["value"].max() if ok else None,
+                    # Scored by their beginning, as the encoder reads no more.
+                    "cut_prompts": int(mine["details"].str.contains('"cut":').sum()),
                 }
             )
     return pd.DataFrame(rows)
