@@ -504,7 +504,7 @@ class Planner:
             names.append("leaderboard")
             names += [f"by_{level}" for level in self.benchmark.plugin.breakdowns]
             names += ["human_alignment"] if self.raters else []
-            names += ["disputed", "distributions", "hierarchy"]
+            names += ["findings", "disputed", "distributions", "hierarchy"]
             names += ["reference_map"] if map_encoder else []
         if study.alignment:
             names += self._alignment_tables(bool("units" in upstream))

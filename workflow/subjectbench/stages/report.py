@@ -15,6 +15,7 @@ import yaml
 
 from subjectbench import alignment, figures, images, records, writing
 from subjectbench.cards import ROOT
+from subjectbench.cells import POOLED
 from subjectbench.records import Status
 from subjectbench.stages.base import Context
 from subjectbench.stages.prepare import Prepared, open_png
@@ -257,6 +258,9 @@ def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFra
         shown = {f"{m}{end}": f"{t}{end}" for m, t in titles.items() for end in _ENDS}
         named = {c: frame[c].map(titles) for c in ("best", "second")}
         frame = frame.assign(**named).rename(columns=shown)
+    if name == "findings":  # claim by claim, over all models
+        frame = frame[frame["generator"] == POOLED]
+        dropped += ["title", "rule"]
     if name == "agreement":
         dropped += ["fisher_clip", "kendall_tau_b_fisher", "spearman_fisher"]
     return frame.drop(columns=[c for c in dropped if c in frame.columns])

@@ -8,17 +8,26 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from subjectbench import alignment, composition, records, tables, writing
+from subjectbench import alignment, composition, findings, records, tables, writing
 from subjectbench.cells import TOTAL
 from subjectbench.records import DIMENSIONS, Status
 from subjectbench.stages import embed
 from subjectbench.stages.base import Context, count, details
 from subjectbench.store import Partial
 
-CASE_COLUMNS = ["case_id", "subject_id", "difficulty", "scenario", "paradigm", "category"]
+CASE_COLUMNS = [
+    "case_id",
+    "subject_id",
+    "domain",
+    "difficulty",
+    "scenario",
+    "paradigm",
+    "category",
+]
 
 AGAINST_RATERS = (
     "human_alignment",
+    "findings",
     "agreement",
     "rater_agreement",
     "rank_agreement",
@@ -67,6 +76,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
     titles = titles_of(job["metrics"])
     texts = {
         "leaderboard": "Leaderboard by S_h",
+        "findings": "The DSH-Bench paper's claims, on these data",
         "by_difficulty": "Scores by subject difficulty",
         "by_scenario": "Scores by prompt scenario",
         "by_category": "Scores by category",
@@ -196,6 +206,16 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         )
         out |= _composition(context)
     ratings, targets = read_targets(context)
+    if job["dimensions"]:
+        # Controls trade one dimension for another by construction.
+        models = _models(job)
+        out["findings"] = findings.findings(
+            scores[scores["generator"].isin(models)],
+            job["dimensions"],
+            targets=targets,
+            min_coverage=job["leaderboard"]["min_coverage"],
+            **common | {"generators": {name: titles[name] for name in models}},
+        )
     if ratings is not None and targets is not None:
         out["agreement"] = tables.agreement(scores, targets, **common)
         if "human_alignment" in job["tables"]:
