@@ -177,10 +177,6 @@ def test_a_missing_library_is_not_taken_for_a_missing_plugin(
         ({"plugin": "control", "about": "x"}, ["title", "is required"]),
         ({"title": "x", "plugin": "a/b", "about": "x"}, ["plugin", "'a/b'"]),
         (
-            {"title": "x", "plugin": "control", "about": "x", "weights": {"repository": "a/b"}},
-            ["weights", "revision"],
-        ),
-        (
             {
                 "title": "x",
                 "plugin": "control",

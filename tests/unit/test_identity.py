@@ -269,6 +269,28 @@ def changed_kinds(old: Plan, new: Plan) -> set[str]:
     return {a.kind for k, a in new.artifacts.items() if k not in old.artifacts}
 
 
+@pytest.mark.parametrize("part", ["weights", "parts.lora"])
+def test_weights_without_a_commit_stop_the_plan(
+    scores: Path, own_cards: Callable[..., None], part: str
+) -> None:
+    weights = {"repository": "a/b"}
+    (scores / "mine.json").write_text('{"a.jpg": {"CLIP_I": 0.5}}')
+    card = {"title": "x", "plugin": "control", "about": "x", "params": {"mode": "noise"}}
+    own_cards("generator", "mine", card | _nested(part, weights))
+    with pytest.raises(InputError, match=rf"(?s)generators/mine.yaml: {part}\.revision.*pin CARD"):
+        plan(study(scores, generators=["mine"]))
+    own_cards("generator", "mine", card | _nested(part, weights | {"revision": "0" * 40}))
+    pinned = plan(study(scores, generators=["mine"]))
+    own_cards("generator", "mine", card | _nested(part, weights | {"revision": "1" * 40}))
+    other = plan(study(scores, generators=["mine"]))
+    assert changed_kinds(pinned, other) == {"generate", "score", "tables", "report"}
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    head, _, rest = path.partition(".")
+    return {head: _nested(rest, value) if rest else value}
+
+
 def test_only_what_depends_on_a_change_runs_again(
     scores: Path, own_cards: Callable[..., None], clip_checkpoint: Path, tmp_path: Path
 ) -> None:

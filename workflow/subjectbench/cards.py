@@ -28,7 +28,14 @@ class Weights(Strict):
     package: str | None = Field(default=None, description="Installed package that holds them")
     repository: str | None = Field(default=None, description="Hub repository")
     revision: str | None = Field(
-        default=None, pattern=r"^[0-9a-f]{40}$", description="Immutable commit; a branch is refused"
+        default=None,
+        pattern=r"^[0-9a-f]{40}$",
+        description="Immutable commit of the repository; a branch is refused. A card without one "
+        "cannot be used until 'subjectbench pin' has written it",
+    )
+    files: list[str] = Field(
+        default_factory=list,
+        description="Patterns of the repository's files to fetch; none: configurations and tensors",
     )
     sha256: dict[str, str] = Field(
         default_factory=dict, description="File name to sha256; checked before the weights are used"
@@ -38,8 +45,6 @@ class Weights(Strict):
         """Exactly one place, and one that may change always with what must be there."""
         if [self.path, self.package, self.repository].count(None) != 2:
             raise ValueError("weights need one of 'path', 'package' and 'repository'")
-        if self.repository and not self.revision:
-            raise ValueError("weights.repository needs 'revision', a 40-digit commit")
         if self.package and not self.sha256:
             raise ValueError("weights.package needs 'sha256' of each file that is used")
 
@@ -63,11 +68,42 @@ class BenchmarkCard(Card):
     """Subjects and prompts."""
 
 
+class Expected(Strict):
+    """What one run of a model needs, for forecasts; measured nowhere here unless ``on`` says so."""
+
+    memory_gb: float = Field(default=0.0, ge=0, description="GPU memory, 10**9 bytes")
+    disk_gb: float = Field(default=0.0, ge=0, description="Weights and environment on disk")
+    seconds: float = Field(default=0.0, ge=0, description="GPU seconds per picture")
+    subject_seconds: float = Field(default=0.0, ge=0, description="GPU seconds per subject, once")
+    price: float = Field(default=0.0, ge=0, description="Money per picture")
+    currency: str = "USD"
+    on: str = Field(default="", description="Device, and who says so, when")
+
+
 class GeneratorCard(Card):
     """A model under test, or a control."""
 
     base_model: str = ""
     role: Literal["model", "control", "simulated"] = "model"
+    parts: dict[str, Weights] = Field(
+        default_factory=dict, description="Further weights by role, e.g. adapter, lora"
+    )
+    published: dict[Literal["dsh", "ufo"], str] = Field(
+        default_factory=dict, description="This model's row in each paper's printed tables"
+    )
+    differs: list[str] = Field(
+        default_factory=list, description="What is known to differ from the papers"
+    )
+    unstated: list[str] = Field(
+        default_factory=list, description="Settings that the papers leave open; what is taken here"
+    )
+    gate: str = Field(
+        default="", description="What must be accepted, and where, to get the weights"
+    )
+    batch_dependent: str = Field(
+        default="", description="Why a picture depends on the batch size, if it does"
+    )
+    expected: Expected = Field(default_factory=Expected)
 
 
 class EncoderCard(Card):

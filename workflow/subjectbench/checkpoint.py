@@ -30,6 +30,20 @@ def folder(weights: Weights) -> Path:
     return path
 
 
+def check_pinned(weights: Weights, where: str) -> None:
+    """Refuse a repository without a commit: nobody could say later which weights it was.
+
+    Raises:
+        InputError: naming the field of the card.
+    """
+    if weights.repository and not weights.revision:
+        raise InputError(
+            f"{where}.revision",
+            f"says not which commit of {weights.repository}",
+            "'subjectbench pin CARD' writes today's; or take a commit from the model's page",
+        )
+
+
 def check(path: Path, weights: Weights) -> None:
     """Compare a folder with the files that the card names; others in it do not matter.
 
@@ -65,13 +79,15 @@ def _snapshot(weights: Weights) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    check_pinned(weights, "weights")
     try:
         return Path(
             snapshot_download(
                 str(weights.repository),
                 revision=weights.revision,
                 # Not the copies of the same weights for other frameworks.
-                allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
+                allow_patterns=weights.files
+                or ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
             )
         )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:

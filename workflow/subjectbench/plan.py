@@ -58,8 +58,14 @@ class Asked:
             "code": identity.closure(*modules),
             "packages": identity.packages(self.card.packages, self.use.card),
         }
+        where = f"{cards.room(self.kind)}/{self.use.card}.yaml: "
         if self.card.weights:
-            out["weights"] = weights_identity(self.card.weights)
+            out["weights"] = weights_identity(self.card.weights, where + "weights")
+        if getattr(self.card, "parts", None):
+            out["parts"] = {
+                role: weights_identity(weights, f"{where}parts.{role}")
+                for role, weights in self.card.parts.items()
+            }
         return out
 
     @property
@@ -146,14 +152,17 @@ class Judge:
         }
 
 
-def weights_identity(weights: Weights) -> dict[str, Any]:
+def weights_identity(weights: Weights, where: str = "weights") -> dict[str, Any]:
     """Bytes of a checkpoint in the checkout; place and version, or hashes, of one elsewhere.
 
     Raises:
-        InputError: the folder is not there, or a file is not the one that the card names.
+        InputError: no commit of a repository is pinned, the folder is not there, or a file is not
+            the one that the card names.
     """
+    checkpoint.check_pinned(weights, where)
     if not weights.path:
-        return weights.model_dump(exclude_none=True)
+        # Which of the commit's files are fetched changes none of them.
+        return weights.model_dump(exclude_none=True, exclude={"files"})
     folder = ROOT / weights.path
     checkpoint.check(folder, weights)
     # training.json tells how the weights came about; it does not change what they compute.
@@ -190,6 +199,8 @@ class Planner:
 
     def plan(self) -> Plan:
         """Check all inputs and return the plan."""
+        for generator in self.generators:
+            generator.plugin.check(generator.params, generator.card, ROOT)
         prepared, samples, upstream = self.scored()
         upstream |= self._units_behind(upstream)
         if self.raters:
@@ -272,11 +283,13 @@ class Planner:
             "samples_per_case": self.study.samples_per_case,
             "seed": self.study.seed,
         }
+        sources = asked.plugin.sources(asked.params, ROOT)
+        data = {"data": identity.hash_sources(sources)} if sources else {}
         return self._add(
             Artifact(
                 "generate",
                 f"{self.benchmark.use.label}/{asked.use.label}/{shard}",
-                {**asked.components("generate"), **part},
+                {**asked.components("generate"), **data, **part},
                 {"benchmark": prepared.key},
                 ("samples.parquet", "images.zip"),
                 {**asked.job, **part},

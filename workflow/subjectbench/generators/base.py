@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel
@@ -41,6 +42,19 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Check:
+    """One thing that a model needs, and whether it is there.
+
+    ``about`` is one of environment, keys, files, program, device; ``mend`` says how to get it.
+    """
+
+    about: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
 class References(Protocol):
     """Reference pictures of the whole benchmark, for controls that need another subject's."""
 
@@ -72,6 +86,28 @@ class Generator(ABC):
         self, params: Any, card: GeneratorCard, references: References, device: str
     ) -> None:
         self.params, self.card, self.references, self.device = params, card, references, device
+
+    @classmethod
+    def sources(cls, params: Any, root: Path) -> list[Path]:
+        """Files whose bytes are part of the identity: wrappers, environments, given pictures."""
+        return []
+
+    @classmethod
+    def check(cls, params: Any, card: GeneratorCard, root: Path) -> None:
+        """Find faults in what the user supplied before any work starts. Nothing is loaded or sent.
+
+        Raises:
+            InputError: naming file, field and mend.
+        """
+        return None
+
+    @classmethod
+    def checks(cls, params: Any, card: GeneratorCard, root: Path) -> list[Check]:
+        """Say whether this machine has what the model needs beyond packages, weights and memory.
+
+        For ``subjectbench doctor``, which looks at those three by itself.
+        """
+        return []
 
     @abstractmethod
     def generate(self, jobs: list[Job]) -> list[Outcome]:
