@@ -100,6 +100,7 @@ def test_against_numpy(form: tuple[str, Any], checkerboard: Image.Image) -> None
 
 
 def test_golden_numbers(form: tuple[str, Any], checkerboard: Image.Image) -> None:
+    """CLIP-05, CLIP-13: the tensor does not move with an upgrade."""
     name, encoder = form
     found = encoder.pixels([checkerboard])[0].numpy().ravel()[:8]
     np.testing.assert_allclose(found, GOLDEN[name], rtol=0, atol=2e-5)

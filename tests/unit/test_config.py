@@ -78,6 +78,7 @@ TYPED = yaml.safe_load("[1.5, 2.10, no, on, 1_000, 007, 12:30:45, 2024-01-01, ~]
     ids=["study", "benchmark", "generator", "metric name", "dimension"],
 )
 def test_a_name_is_text_or_refused(place: Callable[[Any], Any], name: Any) -> None:
+    """CFG-01: 2.10, 007, no and the like in the place of a name."""
     assert not isinstance(name, str)
     refused(place(name), "is not text", "quotes")
 
@@ -91,11 +92,13 @@ def test_the_same_names_are_fine_in_quotes() -> None:
 
 @pytest.mark.parametrize("text", ["1e-4", "0.95", "no", "1_0"])
 def test_text_where_a_number_is_wanted(text: str) -> None:
+    """CFG-01."""
     refused(study(statistics={"confidence": text}), "statistics.confidence", text)
     refused(study(seed=text), "my.yaml: seed", text)
 
 
 def test_yaml_reads_1e_4_as_text_and_we_refuse_it(tmp_path: Path) -> None:
+    """CFG-01: never text where a number is wanted."""
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(study()) + "leaderboard: {min_coverage: 1e-4}\n")
     with pytest.raises(InputError, match=r"leaderboard\.min_coverage.*'1e-4'"):

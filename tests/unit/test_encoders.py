@@ -88,6 +88,22 @@ def test_clip_image_by_hand(clip: Any, picture: Make, size: tuple[int, int]) -> 
         assert np.abs(other - expected).max() > 1e-2  # so the comparison above can fail
 
 
+def test_features_of_another_form_are_refused(
+    clip: Any, picture: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLIP-02: an output object or a tensor of the projection's width; patch tokens never."""
+    whole = clip.model.get_image_features
+    plain = clip.images([picture(1)])
+    monkeypatch.setattr(clip.model, "get_image_features", lambda **k: whole(**k).pooler_output)
+    assert np.array_equal(clip.images([picture(1)]), plain)
+    for wrong in ("last_hidden_state", "hidden_states"):
+        monkeypatch.setattr(
+            clip.model, "get_image_features", lambda w=wrong, **k: getattr(whole(**k), w)
+        )
+        with pytest.raises((RuntimeError, AttributeError)):
+            clip.images([picture(1)])
+
+
 def test_clip_preprocessing_by_hand(clip: Any, picture: Make) -> None:
     photo = picture(2)
     found = clip.processor(images=[photo], return_tensors="np")["pixel_values"][0]
@@ -243,6 +259,7 @@ def test_vit_is_the_class_token_after_the_last_norm(vit: Any, picture: Make) -> 
 def test_vit_loads_alike_under_every_seed(
     vit_checkpoint: Path, vit_checkpoint_with_pooler: Path, vit: Any, picture: Make
 ) -> None:
+    """CLIP-06: no layer is filled at random."""
     photo = picture(5)
     torch.manual_seed(0)
     first = encoder(Vit, vit_checkpoint, compute_batch=4).images([photo])

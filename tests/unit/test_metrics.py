@@ -10,6 +10,7 @@ import pytest
 
 from subjectbench import cards
 from subjectbench.cards import MetricCard
+from subjectbench.config import load_study
 from subjectbench.encoders.base import as_vector
 from subjectbench.errors import InputError
 from subjectbench.metrics.base import Item, Result, Vector
@@ -17,6 +18,7 @@ from subjectbench.metrics.cosine import PLUGIN as Cosine
 from subjectbench.metrics.cosine import cosine
 from subjectbench.metrics.cosine_text import PLUGIN as CosineText
 from subjectbench.metrics.imported import PLUGIN as Imported
+from subjectbench.plan import make_plan
 from subjectbench.stages import embed
 from subjectbench.vocabulary import Status
 
@@ -104,6 +106,29 @@ def test_the_scale_is_named_and_negative_values_are_kept() -> None:
     assert score(one, scale=100.0).value == pytest.approx(-10)
     for card in (n for n in cards.names("metric") if "clip" in n):
         assert cards.load("metric", card).scale, card
+
+
+def planned(metric: Any, **study: Any) -> Any:
+    base = {"study": "s", "benchmark": "miniworld", "generators": ["noise"], "metrics": [metric]}
+    return make_plan(load_study(base | study))
+
+
+def test_another_scale_is_another_metric() -> None:
+    """CLIP-08: tables refuse to join scores of different keys (test_tables.test_refusals)."""
+    keys = set()
+    for params in ({}, {"scale": 1.0}, {"scale": 100.0}, {"scale": 2.5}):
+        (one,) = planned({"card": "mini_clip_i", "params": params}).of_kind("score")
+        keys.add(one.job["metric_key"])
+    assert len(keys) == 3
+
+
+def test_no_model_has_a_say_in_the_text_that_it_is_scored_by() -> None:
+    """CLIP-11: prompts are embedded once per benchmark, so no rare token can enter."""
+    plan = planned("mini_clip_t", generators=["noise", "mini_diffusion"])
+    (embedded,) = plan.of_kind("embed_cases")
+    assert list(embedded.upstream) == ["benchmark"]
+    for one in plan.of_kind("score"):
+        assert one.upstream["case_embeddings"] == embedded.key
 
 
 def test_text_metric_compares_with_the_prompt() -> None:

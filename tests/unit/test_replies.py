@@ -131,6 +131,7 @@ def values(*asks: Ask, text: str, graded: bool = False) -> dict[str, float | str
     ],
 )
 def test_a_score_in_prose(text: str | None, expected: float | str) -> None:
+    """VLM-01, VLM-03: only a labelled score on the declared scale counts, and none is no number."""
     assert said(FIVE, text) == expected
 
 
@@ -214,6 +215,7 @@ def test_a_score_in_prose(text: str | None, expected: float | str) -> None:
     ],
 )
 def test_a_score_in_json(text: str, expected: float | str) -> None:
+    """VLM-09, VLM-15, VLM-16: fences, listed repairs, and then the scale."""
     assert said(FIVE, text) == expected
 
 

@@ -688,6 +688,16 @@ def test_tab03_ids_and_names_in_files_stay_text(tmp_path: Path) -> None:
     assert writing.read(tmp_path / "t.csv", as_printed=True)["mean"].tolist()[0] == "0.5"
 
 
+def test_tab03_seeds_are_whole_numbers_or_refused() -> None:
+    """A column of integers with a gap becomes floats, and 9007199254740993 becomes ...992."""
+    row = {"sample_id": "007-s0", "case_id": "007", "replicate": 0, "seed": 9007199254740993}
+    row |= {"status": "ok", "image_sha256": "0" * 64, "details": "{}"}
+    assert records.table("samples", [row], "test")["seed"].tolist() == [9007199254740993]
+    for seed in (None, 42.5, "42", math.nan):
+        with pytest.raises(InputError, match="seed"):
+            records.table("samples", [row, row | {"sample_id": "08-s0", "seed": seed}], "test")
+
+
 def test_tab04_levels_come_back_in_order(tmp_path: Path) -> None:
     table = tables.breakdown(world(), "difficulty", DIMENSIONS, **FAST)
     writing.write(table, tmp_path / "t", "c", "t")
