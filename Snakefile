@@ -38,5 +38,9 @@ include: "workflow/rules/score.smk"
 include: "workflow/rules/report.smk"
 
 
+onstart:
+    refuse_remaking_published()
+
+
 onsuccess:
     point_latest()

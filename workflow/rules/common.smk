@@ -12,6 +12,8 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.io import report as in_report
 
+from subjectbench.archive.index import refuse_remaking
+from subjectbench.cards import ROOT
 from subjectbench.config import load_study
 from subjectbench.plan import check_judges, has_gpu, make_plan
 
@@ -22,6 +24,14 @@ def plan_study():
         plan = make_plan(load_study(config, "config"))
         check_judges(plan)
         return plan
+    except InputError as error:
+        raise WorkflowError(f"\n\n{error}\n") from None
+
+
+def refuse_remaking_published():
+    """Stop before any work that would repeat what a colleague published."""
+    try:
+        refuse_remaking(PLAN, ROOT)
     except InputError as error:
         raise WorkflowError(f"\n\n{error}\n") from None
 

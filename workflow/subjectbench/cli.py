@@ -46,6 +46,18 @@ Exit status: 0, whether or not anything differs; 2 if a run is not found. What w
 store can no longer be compared sample by sample, nor explained: that is said where it matters.
 """
 
+RESTORE_HELP = """\
+  git pull && subjectbench restore       a colleague's results: afterwards nothing is left to run
+  subjectbench restore --needed          the report alone; after a change, what that change reads
+  subjectbench restore --only score      scores, e.g. for a table of your own
+
+What is here and whole is kept. What is damaged, or is not what was published, is replaced. What
+the remote does not give whole is named and left out; pictures and paid answers among it are not
+made again by a run unless SUBJECTBENCH_REMAKE=1 is set.
+
+Exit status: 0; 1 if something published could not be restored; 2 if DVC cannot be used.
+"""
+
 
 def _stage(args: argparse.Namespace) -> None:
     """Make one artifact of a plan (called by the rules)."""
@@ -56,6 +68,7 @@ def _stage(args: argparse.Namespace) -> None:
 
     plan = Plan.read(args.plan)
     context = Context(plan, plan.artifacts[args.key])
+    context.check_upstream()
     context.check_identity(plan_again(load_study(plan.study, args.plan), context.artifact))
     module, function, _ = STAGES[args.verb]
     getattr(importlib.import_module(f"subjectbench.stages.{module}"), function)(context)
@@ -157,16 +170,59 @@ def _transcripts(args: argparse.Namespace) -> None:
 
 def _verify(args: argparse.Namespace) -> None:
     """Re-hash every artifact of a study and compare with the manifests."""
+    from subjectbench.archive import remote
+    from subjectbench.archive.index import Index
+
     plan = _plan(args)
     store = Store(Path(plan.results))
-    there = [a for a in plan.artifacts.values() if (store.path(a) / "manifest.json").is_file()]
-    faults = [f for a in there for f in store.verify(store.path(a))]
-    print(
-        "\n".join(faults)
-        if faults
-        else f"{len(there)} artifacts hashed, all as their manifests say"
-    )
+    there = [a for a in plan.artifacts.values() if store.path(a).is_dir()]
+    faults = [f for told in remote.verify(there, store, Index(ROOT)).values() for f in told]
     if faults:
+        print("\n".join(faults))
+        print("mend: subjectbench restore, if published; or delete the folder and run snakemake")
+        raise SystemExit(1)
+    print(f"{len(there)} artifacts hashed, all as their manifests say")
+
+
+def _publish(args: argparse.Namespace) -> None:
+    """Check the artifacts of a study that are here, and share them through DVC's remote."""
+    from subjectbench.archive import remote
+    from subjectbench.archive.index import FOLDER, size
+
+    done = remote.publish(_plan(args), ROOT, prove=not args.no_proof)
+    print(
+        f"{len(done.new)} artifacts published to {done.remote}, {size(done.bytes)}; "
+        f"{done.known} were published before"
+    )
+    if done.absent:
+        print(f"{done.absent} artifacts of the study are not here")
+    if done.new:
+        proof = "not proven" if args.no_proof else "fetched back into an empty folder and hashed"
+        print(f"proof: {proof}")
+    print(f"now share what points to them: git add {FOLDER} && git commit && git push")
+
+
+def _restore(args: argparse.Namespace) -> None:
+    """Bring the published artifacts of a study, checked byte for byte, so that nothing reruns."""
+    from subjectbench.archive import remote
+    from subjectbench.archive.index import REMAKE, size
+
+    done = remote.restore(_plan(args), ROOT, args.only or (), args.needed)
+    for key, faults in done.replaced.items():
+        if key not in done.lost:
+            print("\n".join(f"{fault}: replaced" for fault in faults))
+    print(
+        f"{len(done.fetched)} artifacts fetched and hashed, {size(done.bytes)}; "
+        f"{done.kept} were here"
+    )
+    print(f"the next run makes {len(done.to_make)} artifacts" if done.to_make else "nothing to run")
+    if done.faults:
+        print("\n".join(["not restored:", *(f"  {fault}" for fault in done.faults)]))
+        if done.remade:
+            print(
+                f"{len(done.remade)} of them are pictures or paid answers, which a run refuses to "
+                f"make again unless told: {REMAKE}=1 snakemake ..."
+            )
         raise SystemExit(1)
 
 
@@ -292,6 +348,21 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("file", type=Path, help="Parquet file of the export")
     with_config(sub)
     with_config(verb("verify", _verify))
+    sub = verb("publish", _publish)
+    with_config(sub)
+    sub.add_argument(
+        "--no-proof",
+        action="store_true",
+        help="do not download what was sent into an empty folder to hash it there",
+    )
+    sub = verb("restore", _restore)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = RESTORE_HELP
+    with_config(sub)
+    sub.add_argument(
+        "--needed", action="store_true", help="only what the next run reads, and the results"
+    )
+    sub.add_argument("--only", nargs="+", metavar="KIND", help="only kinds such as score tables")
     sub = verb("compare", _compare)
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.epilog = COMPARE_HELP

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def _style() -> dict[str, Any]:
     quiet = not sys.stderr.isatty()
-    return {"mininterval": 10 if quiet else 0.1, "ascii": quiet}
+    return {"mininterval": 10 if quiet else 0.1, "ascii": quiet, "delay": 1}
 
 
 def bar(items: Iterable[T], total: int, what: str) -> Iterator[T]:

@@ -74,6 +74,22 @@ class Context:
         card = cards.load(kind, use.card)
         return cards.plugin(kind, card, use.label), card, cards.params(kind, use, use.label)
 
+    def check_upstream(self) -> None:
+        """Hash what the artifact is made from, so that damaged bytes are never used silently.
+
+        Raises:
+            InputError: naming the damaged file.
+        """
+        for role in self.artifact.upstream:
+            faults = self.store.verify(self.upstream(role))
+            if faults:
+                raise InputError(
+                    faults[0],
+                    "what was made is no longer there",
+                    "subjectbench restore, if it is published; or delete its folder and run "
+                    "snakemake again",
+                )
+
     def check_identity(self, now: Artifact | None) -> None:
         """Refuse to file work under a key whose code, card or data changed since it was planned.
 

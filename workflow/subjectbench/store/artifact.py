@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +48,7 @@ class Artifact:
             "name": self.name,
             "components": self.components,
             "upstream": self.upstream,
-            "files": list(self.files),
+            "files": sorted(self.files),
         }
 
     @property
@@ -88,6 +89,28 @@ class Plan:
     def of_kind(self, kind: str) -> list[Artifact]:
         """Artifacts that one stage makes."""
         return [a for a in self.artifacts.values() if a.kind == kind]
+
+    def to_make(self, there: Callable[[Artifact], bool]) -> list[Artifact]:
+        """What a run would make, upstream first: what is not there and leads to the final artifact.
+
+        Args:
+            there: whether an artifact is there.
+        """
+        out: dict[str, Artifact] = {}
+        seen: set[str] = set()
+
+        def visit(key: str) -> None:
+            if key in seen:
+                return
+            seen.add(key)
+            artifact = self.artifacts[key]
+            if not there(artifact):
+                for upstream in artifact.upstream.values():
+                    visit(upstream)
+                out[key] = artifact
+
+        visit(self.final)
+        return list(out.values())
 
     def save(self) -> Path:
         """Write the plan under its own hash, so that a job always sees the plan it was made for."""

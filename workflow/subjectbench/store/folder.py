@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectbench.errors import InputError
-from subjectbench.hashing import sha256_file
+from subjectbench.hashing import digest, sha256_file
 from subjectbench.store.artifact import Artifact
 
 MANIFEST = "manifest.json"
@@ -75,6 +75,11 @@ def _environment() -> dict[str, Any]:
     }
 
 
+def folder_key(folder: Path) -> str:
+    """Key that the name of an artifact's folder ends in."""
+    return folder.name.rpartition("-")[2]
+
+
 class Store:
     """The results folder of one checkout.
 
@@ -100,6 +105,10 @@ class Store:
             (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
             for name, facts in files.items()
         )
+
+    def manifest(self, artifact: Artifact) -> dict[str, Any]:
+        """Manifest of an artifact that is there."""
+        return dict(json.loads((self.path(artifact) / MANIFEST).read_text("utf-8")))
 
     @contextmanager
     def _lock(self, artifact: Artifact) -> Iterator[None]:
@@ -165,12 +174,23 @@ class Store:
         return final
 
     def verify(self, folder: Path) -> list[str]:
-        """Re-hash an artifact; return its faults in words."""
+        """Re-hash an artifact; return its faults in words, each beginning with the file's path."""
+        path = folder / MANIFEST
         try:
             files = _files(folder)
-        except (OSError, ValueError) as error:
-            return [f"{folder}: manifest: {error}"]
+            manifest = json.loads(path.read_text("utf-8"))
+        except OSError:
+            return [f"{path}: missing"]
+        except ValueError as error:
+            return [f"{path}: damaged: {error}"]
         faults = []
+        known = {k: v for k, v in manifest.items() if k not in ("key", "rows", "files")}
+        if (
+            not manifest.get("key")
+            == folder_key(folder)
+            == digest(known | {"files": sorted(files)})
+        ):
+            faults.append(f"{path}: is not the manifest of this key")
         for name, facts in files.items():
             path = folder / name
             if not path.is_file():
