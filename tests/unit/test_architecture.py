@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "published": {"cards", "config", "statistics", "errors"},
     "plan": {"cards", "checkpoint", "config", "errors", "store"},
     "stages": EVERYTHING - {"plan", "cli", "__main__"},
+    "doctor": LIGHT | {"checkpoint", "generators", "plan"},
     "compare": {"store", "statistics", "records", "errors"},
     "archive": EVERYTHING - {"cli", "stages", "__main__"},
     "cli": EVERYTHING - {"__main__"},

@@ -69,15 +69,16 @@ class BenchmarkCard(Card):
 
 
 class Expected(Strict):
-    """What one run of a model needs, for forecasts; measured nowhere here unless ``on`` says so."""
+    """What one run of a model needs, for forecasts; measured nowhere here unless ``basis`` says so."""
 
     memory_gb: float = Field(default=0.0, ge=0, description="GPU memory, 10**9 bytes")
     disk_gb: float = Field(default=0.0, ge=0, description="Weights and environment on disk")
     seconds: float = Field(default=0.0, ge=0, description="GPU seconds per picture")
     subject_seconds: float = Field(default=0.0, ge=0, description="GPU seconds per subject, once")
+    picture_mb: float = Field(default=0.0, ge=0, description="One picture as PNG, 10**6 bytes")
     price: float = Field(default=0.0, ge=0, description="Money per picture")
     currency: str = "USD"
-    on: str = Field(default="", description="Device, and who says so, when")
+    basis: str = Field(default="", description="Device, and who says so, when")
 
 
 class GeneratorCard(Card):

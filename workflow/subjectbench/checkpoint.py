@@ -11,6 +11,9 @@ from subjectbench.cards import ROOT, Weights
 from subjectbench.errors import InputError
 from subjectbench.hashing import sha256_file
 
+PATTERNS = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
+"""What is fetched of a repository: not the copies of the same weights for other frameworks."""
+
 
 def folder(weights: Weights) -> Path:
     """Local folder of a checkpoint: in the checkout, in a package, or in the hub's cache.
@@ -85,9 +88,7 @@ def _snapshot(weights: Weights) -> Path:
             snapshot_download(
                 str(weights.repository),
                 revision=weights.revision,
-                # Not the copies of the same weights for other frameworks.
-                allow_patterns=weights.files
-                or ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"],
+                allow_patterns=weights.files or PATTERNS,
             )
         )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:

@@ -33,6 +33,17 @@ STAGES = {
     "report": ("report", "run", "draw the figures and write index.html"),
 }
 
+DOCTOR_HELP = """\
+Looks at packages, environments, weights (in the hub's cache, or reachable and within reach of your
+account), GPU memory, disk and keys of every generator, encoder and judge, and says how to mend what
+is missing. Nothing is loaded, fetched, installed or bought.
+
+  subjectbench doctor --config workflow/studies/dsh_bench.yaml
+
+GPU hours, disk and money are those of the whole study, from what the cards state; what is in the
+store already is not asked for again. Exit status: 0 if every model can run here, 1 if one cannot.
+"""
+
 COMPARE_HELP = """\
 A run is a folder results/<study>-<key>; its name, the beginning of its name or key, and 'latest'
 will do. Rows of a table are matched by the text that stands before its first number; rows that
@@ -100,6 +111,43 @@ def _check(args: argparse.Namespace) -> None:
         wanted = plan.of_kind(kind)
         there = sum(store.has(a) for a in wanted)
         print(f"  {kind:14} {len(wanted):4} artifacts, {there:4} of them there already")
+
+
+def _doctor(args: argparse.Namespace) -> None:
+    """Check for each model of a study whether it can run here, and say what it would cost."""
+    from subjectbench import doctor
+
+    study = _read_config(args.config)
+    if isinstance(study, Audit):
+        print("an audit needs no models")
+        return
+    cases, subjects = None, None
+    try:
+        asked = cards.load("benchmark", study.benchmark.card, "config: benchmark")
+        params = cards.params("benchmark", study.benchmark, "config: benchmark")
+        frame = cards.plugin("benchmark", asked, "config: benchmark")(params, ROOT).cases()
+        cases, subjects = len(frame), frame["subject_id"].nunique()
+    except InputError as error:
+        print(f"no forecast of costs: the benchmark cannot be read here: {error}")
+    found = list(doctor.examine(study, cases, subjects))
+    print(doctor.words(found, args.all), end="")
+    if not all(one.ok for one in found):
+        raise SystemExit(1)
+
+
+def _pin(args: argparse.Namespace) -> None:
+    """Write the newest commit of every hub repository that cards name into them."""
+    from subjectbench import doctor
+
+    for name in args.card:
+        paths = [p for k in cards.KINDS if (p := cards.cards_folder(k) / f"{name}.yaml").is_file()]
+        if not paths:
+            raise InputError("command line", f"no card named '{name}'", "see subjectbench cards")
+        for path in paths:
+            written = doctor.pin(path, args.again)
+            print(f"{path.relative_to(ROOT)}: {'nothing to pin' if not written else ''}".rstrip())
+            for line in written:
+                print(f"  {line}")
 
 
 def _explain(args: argparse.Namespace) -> None:
@@ -341,6 +389,14 @@ def _parser() -> argparse.ArgumentParser:
         )
 
     with_config(verb("check", _check))
+    sub = verb("doctor", _doctor)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = DOCTOR_HELP
+    sub.add_argument("--all", action="store_true", help="show also what is as it should be")
+    with_config(sub)
+    sub = verb("pin", _pin)
+    sub.add_argument("card", nargs="+", help="name of a card, e.g. flux_kontext")
+    sub.add_argument("--again", action="store_true", help="replace commits that are there as well")
     with_config(verb("explain", _explain))
     with_config(verb("judging", _judging))
     sub = verb("transcripts", _transcripts)
