@@ -76,6 +76,20 @@ def test_card_and_plugin_are_valid(kind: str, name: str) -> None:
             assert (needs & EMBEDDINGS == {"pair"}) == plugin.embeds_pairs
 
 
+@pytest.mark.parametrize("name", cards.names("metric"))
+def test_a_metrics_card_says_what_its_values_are(name: str) -> None:
+    card = cards.load("metric", name)
+    assert {"scale", "range", "direction", "license", "source"} <= card.model_fields_set
+    assert card.scale and card.license and card.source and card.range[0] < card.range[1]
+
+
+@pytest.mark.parametrize("name", cards.names("encoder"))
+def test_an_encoders_card_names_one_model(name: str) -> None:
+    card = cards.load("encoder", name)
+    assert card.license and card.source and "reprocessing" in card.about
+    assert card.weights and (card.weights.revision or card.weights.sha256 or card.weights.path)
+
+
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_the_identity_names_the_plugins_own_code(kind: str, name: str) -> None:
     needs_weights(kind, name)
