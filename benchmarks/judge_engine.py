@@ -18,14 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from subjectbench.asking.base import Ask, Message, Picture, Request
+from subjectbench.asking.engine import Engine
+from subjectbench.asking.transcripts import Transcripts
 from subjectbench.cards import JudgeCard, Price
 from subjectbench.config import Judging
-from subjectbench.judges.base import Ask, Message, Picture, Request
-from subjectbench.judges.engine import Engine
 from subjectbench.judges.openai import OpenAI
 from subjectbench.judges.prompts import form
 from subjectbench.judges.replies import read
-from subjectbench.judges.transcripts import Transcripts
 from subjectbench.vocabulary import Status
 
 ASKS = tuple(Ask(name, f"How good is its {name}?", (0, 10)) for name in ("following", "fit"))

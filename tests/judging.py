@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subjectbench.asking.base import Ask, Message, Picture, Reply, Request
+from subjectbench.asking.engine import Engine
+from subjectbench.asking.transcripts import Transcripts
 from subjectbench.cards import JudgeCard, Price
 from subjectbench.config import Judging
-from subjectbench.judges.base import Ask, Backend, Message, Picture, Reply, Request
-from subjectbench.judges.engine import Engine
+from subjectbench.judges.base import Backend
 from subjectbench.judges.openai import OpenAI
-from subjectbench.judges.transcripts import Transcripts
+from subjectbench.judges.repair import follow_up
 from subjectbench.vocabulary import Status
 
 SCHEMA = {
@@ -91,7 +93,7 @@ def engine(
 ) -> Engine:
     """An engine that does not wait long."""
     judging = Judging(**{**FAST, **limits})
-    return Engine(backend, identity_of(backend), store, judging, price, run, "job")
+    return Engine(backend, identity_of(backend), store, judging, price, run, "job", then=follow_up)
 
 
 def store_at(folder: Path) -> Transcripts:

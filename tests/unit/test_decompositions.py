@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from subjectbench import cards
+from subjectbench.asking.base import Picture, Reply
 from subjectbench.config import Use
 from subjectbench.decompositions.asked import MAX_UNITS, TYPES
 from subjectbench.decompositions.base import Case, Decomposition
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Picture, Reply
 from subjectbench.judges.replies import read
 from subjectbench.units import Unit
 from subjectbench.vocabulary import Status

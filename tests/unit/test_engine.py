@@ -19,12 +19,14 @@ from typing import Any
 
 import pytest
 
+from subjectbench.asking.base import Ask, Message, Picture, Reply, Request, SendError
+from subjectbench.asking.engine import BATCH, BREAKER, Unanswered, forecast
+from subjectbench.asking.transcripts import Transcripts
 from subjectbench.cards import JudgeCard, Price
 from subjectbench.config import Strict
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Ask, Backend, Message, Picture, Reply, Request, SendError
-from subjectbench.judges.engine import BATCH, BREAKER, Unanswered, follow_up, forecast
-from subjectbench.judges.transcripts import Transcripts
+from subjectbench.judges.base import Backend
+from subjectbench.judges.repair import follow_up
 from subjectbench.vocabulary import Status
 from tests.judging import Seen, engine, openai_judge, question, questions, read, store_at
 from tests.judging_server import Answer, Call, JudgingServer, error, reply
@@ -498,7 +500,7 @@ def test_a_forecast_sends_nothing(serve: Callable[..., JudgingServer], store: Tr
     it.ask(questions(3), read)
     sent = len(server.calls)
     mixed = [*questions(5), *questions(5)]
-    seen = forecast(mixed, price, it.identity, store)
+    seen = forecast(mixed, price, it.identity, store, follow_up)
     assert (seen.requests, seen.answered, seen.to_send) == (5, 3, 2)
     assert seen.cost == pytest.approx(2 * blank.cost) and len(server.calls) == sent
 
@@ -559,7 +561,7 @@ CHILD = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from subjectbench.judges.engine import Unanswered
+    from subjectbench.asking.engine import Unanswered
     from tests.judging import engine, openai_judge, questions, read, store_at
     folder, url, number, limits = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     with store_at(folder) as store:

@@ -25,10 +25,10 @@ from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
+from subjectbench.asking.base import Ask, Message, Picture, Reply, Request, SendError
 from subjectbench.cards import JudgeCard, Weights
 from subjectbench.errors import InputError
 from subjectbench.judges import replies
-from subjectbench.judges.base import Ask, Message, Picture, Reply, Request, SendError
 from subjectbench.judges.openai import PLUGIN as OpenAI
 from subjectbench.judges.transformers import ONE_WORD
 from subjectbench.judges.transformers import PLUGIN as Transformers

@@ -14,10 +14,11 @@ import pytest
 from PIL import Image
 
 from subjectbench import cards, records
+from subjectbench.asking.base import Reply, Request
+from subjectbench.asking.transcripts import Transcripts
 from subjectbench.cards import JudgeCard
 from subjectbench.config import Strict, Use, load_study
-from subjectbench.judges.base import Backend, Reply, Request
-from subjectbench.judges.transcripts import Transcripts
+from subjectbench.judges.base import Backend
 from subjectbench.plan import make_plan
 from subjectbench.rubrics.base import Judged
 from subjectbench.stages import decompose, judge, tabulate
@@ -222,4 +223,4 @@ def test_how_replies_are_kept_and_read_is_no_part_of_a_judge(tmp_path: Path) -> 
     assert "subjectbench.judges.zero_shot" in told["code"]
     assert "subjectbench.encoders.clip" in told["encoder"]["code"]
     # The answers are made by all of it.
-    assert "subjectbench.judges.engine" in artifact.components["rubric"]["code"]
+    assert "subjectbench.asking.engine" in artifact.components["rubric"]["code"]

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from subjectbench import cards
+from subjectbench.asking.base import Reply, Request
+from subjectbench.asking.transcripts import Attempt, Transcripts
 from subjectbench.cards import JudgeCard
 from subjectbench.config import Use
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
-from subjectbench.judges.base import Backend, Reply, Request
+from subjectbench.judges.base import Backend
 from subjectbench.judges.openai import OpenAI
 from subjectbench.judges.replay import Replay
-from subjectbench.judges.transcripts import Attempt, Transcripts
 from subjectbench.vocabulary import Status
 from tests.judging import (
     CARD,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from subjectbench.judges.base import Ask, Message, Reply, Request
+from subjectbench.asking.base import Ask, Message, Reply, Request
 from subjectbench.judges.replies import (
     REPAIRS,
     Answered,

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from subjectbench import cards
+from subjectbench.asking.base import Picture, Reply, Request
 from subjectbench.config import Use
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Picture, Reply, Request
 from subjectbench.judges.prompts import PicturePolicy
 from subjectbench.judges.replies import read
 from subjectbench.rubrics.base import Judged, Rubric

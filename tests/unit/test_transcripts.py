@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subjectbench.asking.base import Message, Picture, Reply, Request
+from subjectbench.asking.transcripts import Attempt, Spent, Transcripts, read_archive
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical, digest, sha256
-from subjectbench.judges.base import Message, Picture, Reply, Request
-from subjectbench.judges.transcripts import Attempt, Spent, Transcripts, read_archive
 from subjectbench.vocabulary import Status
 from tests.judging import question, store_at
 

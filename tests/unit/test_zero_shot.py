@@ -16,11 +16,11 @@ from PIL import Image
 from pydantic import ValidationError
 
 from subjectbench import cards
+from subjectbench.asking.base import Ask, Message, Picture, Request
 from subjectbench.config import Use
 from subjectbench.encoders.base import Encoder
 from subjectbench.errors import InputError
 from subjectbench.judges import replies
-from subjectbench.judges.base import Ask, Message, Picture, Request
 from subjectbench.judges.zero_shot import PLUGIN as ZeroShot
 from subjectbench.miniworld import defects, scenes
 from subjectbench.miniworld.draw import draw

@@ -122,12 +122,13 @@ class MetricCard(Card):
 
 
 class Price(Strict):
-    """What a judge costs, for budgets and forecasts."""
+    """What an answer costs, for budgets and forecasts."""
 
     currency: str = "USD"
     prompt: float = Field(default=0.0, ge=0, description="Per million prompt tokens")
     completion: float = Field(default=0.0, ge=0, description="Per million completion tokens")
     image_tokens: int = Field(default=0, ge=0, description="Prompt tokens per picture, a forecast")
+    picture: float = Field(default=0.0, ge=0, description="Per picture that is made")
     as_of: str = Field(default="", description="When and where the price was read")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -117,10 +117,15 @@ class Statistics(Strict):
     seed: int = Field(default=0, ge=0)
 
 
-class Judging(Strict):
-    """How remote judges are asked. Nothing here changes an answer."""
+class Asking(Strict):
+    """How servers are asked. Nothing here changes an answer."""
+
+    place: ClassVar[str] = "run"
 
     concurrency: int = Field(default=8, ge=1, le=1024, description="Requests in flight")
+    requests_per_minute: float | None = Field(
+        default=None, gt=0, description="At most, by one job; none: as the server lets"
+    )
     timeout: float = Field(default=120.0, gt=0, description="Seconds for one request")
     retries: int = Field(
         default=6, ge=0, description="Further tries after 408, 409, 429, 5xx or a time-out"
@@ -130,8 +135,23 @@ class Judging(Strict):
     max_requests: int | None = Field(default=None, ge=0, description="Budget of one run")
     max_tokens: int | None = Field(default=None, ge=0, description="Budget of one run")
     max_cost: float | None = Field(
-        default=None, ge=0, description="Budget of one run, in the currency of the judge's card"
+        default=None, ge=0, description="Budget of one run, in the currency of the card"
     )
+
+
+class Judging(Asking):
+    """How remote judges are asked. Nothing here changes an answer."""
+
+    place: ClassVar[str] = "run.judging"
+
+
+class Generating(Asking):
+    """How servers that make pictures are asked: one picture per request."""
+
+    place: ClassVar[str] = "run.generating"
+
+    concurrency: int = Field(default=4, ge=1, le=1024, description="Requests in flight")
+    timeout: float = Field(default=300.0, gt=0, description="Seconds for one request")
 
 
 class Run(Strict):
@@ -149,6 +169,9 @@ class Run(Strict):
         default=1, ge=1, description="CPU threads per job; more than 1 may change the last digit"
     )
     judging: Judging = Field(default_factory=Judging, description="How remote judges are asked")
+    generating: Generating = Field(
+        default_factory=Generating, description="How servers that make pictures are asked"
+    )
 
 
 class _Named(Strict):

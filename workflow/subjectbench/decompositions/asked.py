@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from subjectbench.asking.base import Request
 from subjectbench.config import Strict
 from subjectbench.decompositions.base import Case, Decomposition
 from subjectbench.judges import prompts
-from subjectbench.judges.base import Request
 from subjectbench.judges.replies import find_json, without_reasoning
 from subjectbench.units import Unit, merged, normalised, tool_for
 from subjectbench.vocabulary import LEVELS, RELEVANCES

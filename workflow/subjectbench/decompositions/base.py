@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from subjectbench.asking.base import Request
 from subjectbench.cards import DecompositionCard
 from subjectbench.config import Strict
-from subjectbench.judges.base import Request
 from subjectbench.units import Unit
 
 if TYPE_CHECKING:

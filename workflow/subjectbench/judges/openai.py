@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from subjectbench.asking.base import Message, Picture, Reply, Request, SendError
 from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Backend, Message, Picture, Reply, Request, SendError
+from subjectbench.judges.base import Backend
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from subjectbench.asking.base import Ask, Message, Picture
 from subjectbench.config import Strict
-from subjectbench.judges.base import Ask, Message, Picture
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import Field
 
 from subjectbench import cards
+from subjectbench.asking.base import Reply, Request, SendError
+from subjectbench.asking.transcripts import Exchange, read_archive
 from subjectbench.config import LOCATION, Strict, Use, locations
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Backend, Reply, Request, SendError
-from subjectbench.judges.transcripts import Exchange, read_archive
+from subjectbench.judges.base import Backend
 from subjectbench.vocabulary import Status
 
 WHERE = "judge replay: params"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subjectbench.judges.base import Ask, Reply, Request
+from subjectbench.asking.base import Ask, Reply, Request
 from subjectbench.vocabulary import Status
 
 

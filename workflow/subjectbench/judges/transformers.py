@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from subjectbench import checkpoint
+from subjectbench.asking.base import Message, Picture, Reply, Request, SendError
 from subjectbench.batches import fixed_batches
 from subjectbench.cards import ROOT, JudgeCard
 from subjectbench.config import LOCATION, Strict
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Backend, Message, Picture, Reply, Request, SendError
+from subjectbench.judges.base import Backend
 
 if TYPE_CHECKING:
     import torch

@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from subjectbench.asking.base import Ask, Picture, Reply, Request
 from subjectbench.cards import JudgeCard
 from subjectbench.config import Strict
 from subjectbench.errors import InputError
-from subjectbench.judges.base import Ask, Backend, Picture, Reply, Request
+from subjectbench.judges.base import Backend
 from subjectbench.units import normalised
 from subjectbench.vocabulary import Status
 

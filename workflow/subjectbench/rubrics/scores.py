@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from subjectbench.asking.base import Ask, Request
 from subjectbench.config import Strict
 from subjectbench.judges import prompts
-from subjectbench.judges.base import Ask, Request
 from subjectbench.rubrics.base import Judged, Rubric
 
 

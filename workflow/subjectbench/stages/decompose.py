@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from subjectbench import cards, records
+from subjectbench.asking.base import Reply, Request
+from subjectbench.asking.engine import Engine
 from subjectbench.decompositions.base import Case, Decomposition
 from subjectbench.judges import replies
-from subjectbench.judges.base import Reply, Request
-from subjectbench.judges.engine import Engine
 from subjectbench.records import Status
 from subjectbench.stages.base import Context, count
 from subjectbench.stages.judge import open_engine, open_transcripts

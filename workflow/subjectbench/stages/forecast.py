@@ -10,8 +10,9 @@ import pandas as pd
 from PIL import Image
 
 from subjectbench import cards
+from subjectbench.asking.engine import Forecast, forecast
 from subjectbench.decompositions.base import Case
-from subjectbench.judges.engine import Forecast, forecast
+from subjectbench.judges.repair import follow_up
 from subjectbench.rubrics.base import Judged, Rubric
 from subjectbench.stages.base import Context, subject_shard
 from subjectbench.stages.judge import Samples, open_transcripts
@@ -101,7 +102,7 @@ def _exact(context: Context, rubric: Rubric) -> Forecast:
     with open_transcripts(context.store.results) as store:
         for batch in Samples(context, rubric).batches(context.run.batch_size):
             requests = [request for sample in batch for request in rubric.requests(sample)]
-            total += forecast(requests, price, judge["identity"], store)
+            total += forecast(requests, price, judge["identity"], store, follow_up)
     return total
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import pandas as pd
 
 from subjectbench import cards, images, records
+from subjectbench.asking.engine import Engine, Outcome
+from subjectbench.asking.transcripts import Transcripts
 from subjectbench.judges import replies
-from subjectbench.judges.engine import Engine, Outcome
-from subjectbench.judges.transcripts import Transcripts
+from subjectbench.judges.repair import follow_up
 from subjectbench.records import Status
 from subjectbench.rubrics.base import Judged, Rubric
 from subjectbench.stages.base import Context, by_subject, count, to_json
@@ -90,6 +91,7 @@ def open_engine(context: Context, store: Transcripts) -> Engine:
         card.price,
         os.environ.get(RUN_VARIABLE, context.artifact.key),
         context.artifact.name,
+        then=follow_up,
     )
 
 

@@ -1,4 +1,4 @@
-"""The transcript store: every request to a judge and what became of it, for good.
+"""The transcript store: every request and what became of it, for good.
 
 One SQLite file (WAL mode), written by any number of processes of one machine. A reply is committed
 before it is used, so that a killed job loses at most the requests in flight. What did not answer is
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from subjectbench.asking.base import Reply, SendError, request_key
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
-from subjectbench.judges.base import Reply, SendError, request_key
 from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
@@ -262,22 +262,28 @@ class Transcripts:
         return step
 
     @staticmethod
-    def reserve(run: str, currency: str, budget: Mapping[str, float]) -> Step:
+    def reserve(
+        run: str, currency: str, budget: Mapping[str, float], ahead: Spent = Spent(1)
+    ) -> Step:
         """Step that counts a request about to be sent, unless a budget of its run is used up.
 
         It gives the name of that budget, or an empty text. Processes that share a run cannot
-        overrun ``requests`` together; tokens and cost are known only when a reply is there.
+        overrun ``requests`` together, nor ``cost`` as far as it is known before; tokens are known
+        only when a reply is there.
 
         Args:
             budget: the most ``requests``, ``tokens`` and ``cost``, where there is a limit.
+            ahead: what the request takes, as far as that is known before it is sent.
         """
 
         def step(connection: sqlite3.Connection) -> str:
             spent = _spent(connection, run, currency)
             for name, most in budget.items():
-                if getattr(spent, name) >= most:
+                used = getattr(spent, name)
+                # Sums of prices that end on the budget may miss it by a rounding error.
+                if used >= most or used + getattr(ahead, name) > most * (1 + 1e-9):
                     return name
-            Transcripts.spend(run, currency, Spent(requests=1))(connection)
+            Transcripts.spend(run, currency, ahead)(connection)
             return ""
 
         return step

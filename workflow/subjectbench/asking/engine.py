@@ -1,8 +1,7 @@
-"""The engine between questions and a judge: asks once, keeps everything, stops in time.
+"""The engine between requests and whoever answers: asks once, keeps everything, stops in time.
 
 It looks replies up in the transcript store, sends only what is missing, limits, repeats, counts and
-saves. What it does to a reply that cannot be read: a larger budget if it was cut off or empty, one
-repair question otherwise. A refusal is final.
+saves. What is asked after a reply that cannot be read is for its user to say; a refusal is final.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from subjectbench.asking.base import Answering, Reply, Request, SendError, request_key
+from subjectbench.asking.transcripts import Attempt, Spent, Step, Transcripts
 from subjectbench.cards import Price
-from subjectbench.config import Judging
+from subjectbench.config import Asking
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical
-from subjectbench.judges.base import Backend, Message, Reply, Request, SendError, request_key
-from subjectbench.judges.prompts import form
-from subjectbench.judges.transcripts import Attempt, Spent, Step, Transcripts
 from subjectbench.progress import meter
 from subjectbench.vocabulary import Status
 
@@ -86,44 +84,22 @@ class Unanswered(InputError):
 class FollowUp(NamedTuple):
     """A further request after a reply that could not be read."""
 
-    kind: Literal["longer", "repair"]
+    kind: str
     request: Request
 
 
-def follow_up(
-    request: Request, reply: Reply, reading: Readable, tried: frozenset[str]
+Then = Callable[[Request, Reply, Readable, frozenset[str]], FollowUp | None]
+"""What to ask after a reply: of the request, its reply, the reading, and the kinds tried already.
+
+None: the reading is final. Each kind comes once.
+"""
+
+
+def nothing_more(
+    _request: Request, _reply: Reply, _reading: Readable, _tried: frozenset[str]
 ) -> FollowUp | None:
-    """Return what to ask next, or None if the reading is final.
-
-    Args:
-        request: the request that brought the reply.
-        tried: kinds of follow-up that there were already; each comes once.
-    """
-    if reading.status is not Status.UNPARSABLE:
-        return None
-    text = reply.text or ""
-    if reply.finish == "length" or not text.strip():
-        if "longer" in tried:
-            return None
-        return FollowUp("longer", replace(request, max_tokens=2 * request.max_tokens))
-    if "repair" in tried:
-        return None
-    words = f"That answer cannot be used: {reading.fault or 'it has not the form asked for'}."
-    turns = (Message("assistant", (text,)), Message("user", (f"{words} {_form(request)}",)))
-    return FollowUp("repair", replace(request, messages=(*request.messages, *turns)))
-
-
-def _form(request: Request) -> str:
-    """Say which form a reply must have."""
-    if request.schema and request.asks:
-        return form(request.asks, "reason" in request.schema.get("properties", {}))[0]
-    if request.schema:
-        return f"Answer with one JSON object of this schema: {canonical(dict(request.schema))}"
-    wanted = (
-        f"{a.name}: " + (f"whole number, {a.scale[0]} to {a.scale[1]}" if a.scale else "yes or no")
-        for a in request.asks
-    )
-    return f"Answer in this form and say nothing else: {'; '.join(wanted)}."
+    """Take every reading as final."""
+    return None
 
 
 # --- what it costs -------------------------------------------------------------------------------
@@ -176,15 +152,17 @@ def forecast(
     price: Price,
     identity: Mapping[str, Any] | None = None,
     transcripts: Transcripts | None = None,
+    then: Then = nothing_more,
 ) -> Forecast:
     """Say what requests would cost, before any is sent.
 
     Where pictures are not there yet, give one request with a blank picture and multiply.
 
     Args:
-        identity: of the judge; with ``transcripts``, to leave out what is answered already.
+        identity: of who is asked; with ``transcripts``, to leave out what is answered already.
+        then: as for :class:`Engine`.
     """
-    kept = _Kept(transcripts, identity or {}) if transcripts else None
+    kept = _Kept(transcripts, identity or {}, then) if transcripts else None
     unique = {r.key(identity or {}): r for r in requests}
     if kept:
         kept.load(unique)
@@ -208,14 +186,19 @@ def _cost(price: Price, prompt: int, completion: int) -> float:
     return (prompt * price.prompt + completion * price.completion) / 1e6
 
 
+def _ahead(price: Price) -> Spent:
+    """What is counted before a request is sent: its picture's price, where pictures have one."""
+    return Spent(1, 0, price.picture)
+
+
 # --- what is there -------------------------------------------------------------------------------
 
 
 class _Kept:
     """Looks answers up in the store, follow-ups included."""
 
-    def __init__(self, transcripts: Transcripts, identity: Mapping[str, Any]) -> None:
-        self._transcripts, self._identity = transcripts, identity
+    def __init__(self, transcripts: Transcripts, identity: Mapping[str, Any], then: Then) -> None:
+        self._transcripts, self._identity, self._then = transcripts, identity, then
         self._loaded: dict[str, list[Attempt]] = {}
 
     def load(self, keys: Iterable[str]) -> None:
@@ -245,7 +228,7 @@ class _Kept:
             reading = read(request, attempt.reply, attempt)
             if reading.status is Status.OK:
                 return (key,), attempt.reply, reading
-            step = follow_up(request, attempt.reply, reading, tried)
+            step = self._then(request, attempt.reply, reading, tried)
             if step:
                 further = step.request.key(self._identity)
                 found = self.find(further, step.request, read, tried | {step.kind})
@@ -281,31 +264,34 @@ class _Trouble(NamedTuple):
 
 
 class Engine:
-    """Asks one judge, for one job.
+    """Asks one judge or one model behind a server, for one job.
 
     Args:
-        backend: of the judge.
-        identity: ``Backend.identity``: what of the judge is part of a request's key.
+        backend: who is asked.
+        identity: what of who is asked is part of a request's key.
         transcripts: where replies are kept.
-        limits: how a remote judge is asked.
-        price: of the judge's card, for the budget.
+        limits: how a server is asked.
+        price: of the card, for the budget.
         run: name of the run whose budget counts; processes may share it.
         title: of the job, in messages and on the progress bar.
         expected: requests that ``ask`` will get in all, where that is known, for the time left.
+        then: what is asked after a reply that is not ``ok``.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Answering,
         identity: Mapping[str, Any],
         transcripts: Transcripts,
-        limits: Judging,
+        limits: Asking,
         price: Price,
         run: str,
         title: str,
         expected: int = 0,
+        then: Then = nothing_more,
     ) -> None:
         self.backend, self.identity, self.transcripts = backend, identity, transcripts
+        self.then, self._turn = then, 0.0
         self._judge = canonical(dict(identity))
         self.limits, self.price, self.run, self.title = limits, price, run, title
         self.expected, self._asked = expected, 0
@@ -352,7 +338,7 @@ class Engine:
         self, cases: dict[str, _Case[R]], read: Callable[[Request, Reply], R]
     ) -> dict[str, _Case[R]]:
         """Answer from the store what it answers; return the rest."""
-        kept = _Kept(self.transcripts, self.identity)
+        kept = _Kept(self.transcripts, self.identity, self.then)
         kept.load(cases)
         for key, case in cases.items():
             found = kept.find(key, case.request, lambda request, reply, _: read(request, reply))
@@ -411,7 +397,7 @@ class Engine:
         else:
             assert reading is not None
             case.last = (result, reading)
-            step = follow_up(case.current, result, reading, case.tried)
+            step = self.then(case.current, result, reading, case.tried)
             if step is None:
                 case.end(reading.status, reading.fault)
             else:
@@ -552,8 +538,8 @@ class _Remote(Generic[R]):
                     return None
         self._gave_up(
             f"no reply after {self.limits.retries + 1} tries, the last: {failed.message}",
-            "see that the server runs and keeps up; lower run.judging.concurrency, or raise "
-            "run.judging.timeout or run.judging.retries",
+            "see that the server runs and keeps up; under "
+            f"{self.limits.place}, lower concurrency, or raise timeout or retries",
         )
         return None
 
@@ -581,6 +567,7 @@ class _Remote(Generic[R]):
         try:
             if self.stopping.is_set() or self._budget_reached():
                 return None
+            await self._pace()
             started = time.perf_counter()
             try:
                 async with asyncio.timeout(self.limits.timeout):
@@ -596,6 +583,14 @@ class _Remote(Generic[R]):
         finally:  # only what is kept is no longer in flight: that much a killed process loses
             self.flow.leave(result)
 
+    async def _pace(self) -> None:
+        """Wait for this request's turn, where the server takes only so many a minute."""
+        if self.limits.requests_per_minute:
+            now = time.monotonic()
+            turn = max(now, self.engine._turn)
+            self.engine._turn = turn + 60 / self.limits.requests_per_minute
+            await asyncio.sleep(turn - now)
+
     def _keep(self, case: _Case[R], result: Reply | SendError, seconds: float) -> R | None:
         """Commit a result and return its reading."""
         engine = self.engine
@@ -609,25 +604,29 @@ class _Remote(Generic[R]):
 
     def _spent(self, request: Request, result: Reply | SendError) -> Spent:
         """Count what a result took; where the server does not say, a guess."""
-        counted = 0 if self.budget else 1  # else it was counted before it was sent
+        ahead = _ahead(self.price) if self.budget else Spent()  # counted before it was sent
+        counted = 1 - ahead.requests
         if isinstance(result, SendError):
-            return Spent(counted)
+            return Spent(counted, 0, -ahead.cost)
         prompt, completion = result.prompt_tokens, result.completion_tokens
         if prompt is None:
             prompt = _prompt_tokens(request, self.price)
         if completion is None:
             completion = -(-len(result.text or "") // 4)
-        return Spent(counted, prompt + completion, _cost(self.price, prompt, completion))
+        cost = _cost(self.price, prompt, completion) + result.pictures * self.price.picture
+        return Spent(counted, prompt + completion, cost - ahead.cost)
 
     def _budget_reached(self) -> bool:
         if not self.budget:
             return False
         run, currency = self.engine.run, self.price.currency
-        (name,) = self.engine.transcripts.write([Transcripts.reserve(run, currency, self.budget)])
+        (name,) = self.engine.transcripts.write(
+            [Transcripts.reserve(run, currency, self.budget, _ahead(self.price))]
+        )
         if name and not self.stopping.is_set():
             self.trouble = self.trouble or _Trouble(
-                f"the budget run.judging.max_{name} = {self.budget[name]:g} is used up",
-                f"raise run.judging.max_{name}, or start another run",
+                f"the budget {self.limits.place}.max_{name} = {self.budget[name]:g} is used up",
+                f"raise {self.limits.place}.max_{name}, or start another run",
             )
             self.stopping.set()
         return bool(name)

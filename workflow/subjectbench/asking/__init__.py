@@ -1,0 +1,1 @@
+"""Requests to whoever answers: kept, limited, counted, never bought twice."""
