@@ -109,6 +109,19 @@ class HumanAlignment(Strict):
     metrics: list[str] = Field(default_factory=list, description="In order; none: all")
 
 
+class Beside(Strict):
+    """Other benchmarks, for the table that sets them beside the study's own (DSH-Bench, Table 2).
+
+    Only what that table needs is made of them: pictures of ``generators``, scored by the metrics of
+    the study's ``dimensions``.
+    """
+
+    benchmarks: list[Use] = Field(min_length=1, description="Cards in workflow/cards/benchmarks")
+    generators: list[str] = Field(
+        default_factory=list, description="Of the study's generators; none: all but controls"
+    )
+
+
 class Statistics(Strict):
     """Intervals around every number."""
 
@@ -206,6 +219,9 @@ class Study(_Named):
     dimensions: Dimensions | None = Field(
         default=None, description="Metrics of the leaderboard; none: no leaderboard"
     )
+    beside: Beside | None = Field(
+        default=None, description="Other benchmarks in a table beside this one; needs dimensions"
+    )
     human_alignment: HumanAlignment = Field(
         default_factory=HumanAlignment,
         description="Metrics against raters; shown where there are raters and dimensions",
@@ -291,14 +307,31 @@ def load_study(value: Any, where: object = "config") -> Study | Audit:
     if isinstance(value, dict) and "published" in value:
         return validate(Audit, value, where)
     study = validate(Study, value, where)
-    for field in ("generators", "metrics"):
+    others = study.beside.benchmarks if study.beside else []
+    for field, uses in (
+        ("generators", study.generators),
+        ("metrics", study.metrics),
+        ("beside.benchmarks", [study.benchmark, *others]),
+    ):
         seen: set[str] = set()
-        for use in getattr(study, field):
+        for use in uses:
             if use.label.casefold() in seen:
                 raise InputError(
                     f"{where}: {field}", f"'{use.label}' is listed twice", "give one another name"
                 )
             seen.add(use.label.casefold())
+    if study.beside and not study.dimensions:
+        raise InputError(
+            f"{where}: beside", "needs dimensions", "add 'dimensions': what the table shows"
+        )
+    for generator in study.beside.generators if study.beside else []:
+        labels = [g.label for g in study.generators]
+        if generator not in labels:
+            raise InputError(
+                f"{where}: beside.generators",
+                f"'{generator}' is not among the study's generators",
+                suggest(generator, labels),
+            )
     known = [m.label for m in study.metrics]
     for field, metric in _named_metrics(study):
         if metric not in known:

@@ -204,6 +204,52 @@ def preservation_following(
     return figure
 
 
+def benchmarks(
+    table: pd.DataFrame, titles: Mapping[str, str], metrics: Mapping[str, str]
+) -> Figure:
+    """Models on several benchmarks with intervals, a panel per dimension (DSH-Bench, Table 2).
+
+    Args:
+        table: from ``tables.benchmarks_side_by_side``.
+        titles: name of a benchmark to its title, in order.
+        metrics: dimension to title of its metric.
+    """
+    models = list(table["title"])[::-1]
+    looks = style(list(titles))
+    figure, axes = plt.subplots(
+        1,
+        len(metrics),
+        figsize=(WIDTH, 1.3 + (0.2 + 0.1 * len(titles)) * len(models)),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    rows = table.set_index("title").reindex(models)
+    for axis, (dimension, metric) in zip(axes[0], metrics.items(), strict=True):
+        for i, name in enumerate(titles):
+            mean, low, high = (
+                rows[f"{dimension}_{name}_{part}"] for part in ("mean", "ci_low", "ci_high")
+            )
+            offset = (i - (len(titles) - 1) / 2) * -0.5 / len(titles)
+            axis.errorbar(
+                mean,
+                [p + offset for p in range(len(models))],
+                xerr=[mean - low, high - mean],
+                linestyle="none",
+                markersize=4.5,
+                elinewidth=0.9,
+                label=titles[name],
+                **looks[name],
+            )
+        axis.set_yticks(range(len(models)), models)
+        axis.set_ylim(-0.6, len(models) - 0.4)
+        axis.set_title(f"{dimension}\n{metric}")
+        axis.set_xlabel("mean score")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
 def agreement(table: pd.DataFrame) -> Figure:
     """Spearman of each metric with each dimension, pooled over models, with intervals.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -180,40 +180,331 @@ class Judging:
     components: dict[str, Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """Plans what is done on one benchmark: cases, pictures, embeddings, answers, scores.
+
+    Attributes:
+        study: the study.
+        asked: the benchmark.
+        generators: those that run on it.
+        metrics: those that score on it.
+        map_encoder: of the map of references; None: there is no map.
+        shards: those to plan.
+        artifacts: by key; what is planned is added.
+    """
+
+    study: Study
+    asked: Asked
+    generators: Sequence[Asked]
+    metrics: Sequence[Asked]
+    map_encoder: Asked | None
+    shards: Sequence[int]
+    artifacts: dict[str, Artifact]
+
+    @property
+    def label(self) -> str:
+        """Name in paths and in columns."""
+        return self.asked.use.label
+
+    @property
+    def title(self) -> str:
+        """Name on pages."""
+        return str(self.asked.use.name or self.asked.card.title)
+
+    @cached_property
+    def prepared(self) -> Artifact:
+        """Cases and references."""
+        asked = self.asked
+        benchmark = asked.plugin(asked.params, ROOT)
+        benchmark.check()
+        return self._add(
+            Artifact(
+                "benchmark",
+                asked.use.label,
+                {
+                    **asked.components("prepare"),
+                    "data": identity.hash_sources(benchmark.sources()),
+                },
+                files=("cases.parquet", "references.parquet", "references.zip"),
+                job=asked.job,
+            )
+        )
+
+    @cached_property
+    def samples(self) -> dict[str, list[Artifact]]:
+        """Pictures by generator, one artifact per shard."""
+        return {g.use.label: [self._generate(g, s) for s in self.shards] for g in self.generators}
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """All that tables are made from here but ratings: role to key."""
+        out = {"benchmark": self.prepared.key}
+        for metric in self.metrics:
+            out |= self._score_all(metric)
+        if self.map_encoder:
+            out["reference_embeddings"] = self._embed_cases(self.map_encoder).key
+        return out
+
+    def _add(self, artifact: Artifact) -> Artifact:
+        artifact.job["on"] = self.label
+        self.artifacts[artifact.key] = artifact
+        return artifact
+
+    def _generate(self, asked: Asked, shard: int) -> Artifact:
+        part = {
+            "shard": shard,
+            "shards": self.study.shards,
+            "samples_per_case": self.study.samples_per_case,
+            "seed": self.study.seed,
+        }
+        sources = asked.plugin.sources(asked.params, ROOT)
+        data = {"data": identity.hash_sources(sources)} if sources else {}
+        return self._add(
+            Artifact(
+                "generate",
+                f"{self.label}/{asked.use.label}/{shard}",
+                {**asked.components("generate"), **data, **part},
+                {"benchmark": self.prepared.key},
+                ("samples.parquet", "images.zip"),
+                {**asked.job, **part},
+            )
+        )
+
+    def _score_all(self, metric: Asked) -> dict[str, str]:
+        """Score artifacts of one metric, by role for the tables."""
+        use = metric.use
+        assert isinstance(use, MetricUse)
+        card = metric.card.model_copy(
+            update={
+                part: getattr(use, part).card if getattr(use, part) else getattr(metric.card, part)
+                for part in ("encoder", "rubric")
+            }
+        )
+        plugin = metric.plugin(metric.params, card, ROOT)
+        plugin.check(list(self.samples))
+        components = {
+            **metric.components("score"),
+            "data": identity.hash_sources(plugin.sources()),
+        }
+        encoder = judging = None
+        if plugin.needs & EMBEDDINGS:
+            encoder = metric.named("encoder", use.encoder)
+            _check_encoder(metric, plugin.needs, encoder)
+            components["encoder"] = encoder.components("embed")
+        if "answers" in plugin.needs:
+            judging = self._judging(metric, use)
+            components["judging"] = judging.components
+        metric_key = identity.digest(components)
+        out = {}
+        # One artifact for all shards: scoring is cheap beside starting Python, and thousands of
+        # jobs would take Snakemake longer to plan than the pictures' shards are worth.
+        for generator, shards in self.samples.items():
+            upstream = {"benchmark": self.prepared.key}
+            if encoder:
+                upstream["case_embeddings"] = self._embed_cases(encoder).key
+            if "units" in plugin.needs:
+                if judging is None or judging.units is None:
+                    raise InputError(
+                        f"metrics/{use.card}.yaml: rubric",
+                        "asks about no units, which the metric needs",
+                        "name a rubric of units, e.g. ufo",
+                    )
+                upstream["units"] = judging.units.key
+            for artifact in shards:
+                shard = artifact.job["shard"]
+                upstream[f"samples/{shard}"] = artifact.key
+                if encoder:
+                    embedded = self._embed_images(encoder, artifact)
+                    upstream[f"embeddings/{shard}"] = embedded.key
+                if judging:
+                    judged = self._judge(judging, generator, artifact)
+                    upstream[f"answers/{shard}"] = judged.key
+            score = self._add(
+                Artifact(
+                    "score",
+                    f"{self.label}/{use.label}/{generator}",
+                    {**components, "generator": generator, "metric": use.label},
+                    upstream,
+                    ("scores.parquet",),
+                    {
+                        **metric.job,
+                        "encoder": card.encoder,
+                        "generator": generator,
+                        "metric": use.label,
+                        "metric_key": metric_key,
+                    },
+                )
+            )
+            out[f"scores/{use.label}/{generator}"] = score.key
+        return out
+
+    def _judging(self, metric: Asked, use: MetricUse) -> Judging:
+        """Rubric, judge and units of a metric that a judge's answers are behind."""
+        rubric = metric.named("rubric", use.rubric)
+        plugin = rubric.plugin(rubric.params, rubric.card, ROOT)
+        plugin.check(list(self.samples))
+        components: dict[str, Any] = {
+            "rubric": rubric.components("judge"),
+            "data": identity.hash_sources(plugin.sources()),
+        }
+        judge = None if plugin.imported else Judge.of(rubric, use.judge, self.study.judge)
+        if judge:
+            components["judge"] = judge.components
+        units = None
+        if "units" in plugin.needs:
+            units = self._decompose(rubric, use)
+            components["units"] = units.identity
+        return Judging(rubric, judge, units, components)
+
+    def _decompose(self, rubric: Asked, use: MetricUse) -> Artifact:
+        asked = rubric.named("decomposition", use.decomposition or self.study.decomposition)
+        components: dict[str, Any] = asked.components("decompose")
+        job = asked.job
+        if asked.plugin.asks_judge:
+            judge = Judge.of(asked, use.judge, self.study.judge)
+            components["judge"] = judge.components
+            job["judge"] = judge.job
+        else:
+            benchmark = self.asked.plugin(self.asked.params, ROOT)
+            if not benchmark.has_units:
+                raise InputError(
+                    f"config: benchmark: {self.label}",
+                    "has no prepared atomic units",
+                    "set decomposition: asked, so that a judge splits the cases into units",
+                )
+            # The benchmark's own parameters and files are in its key; here its way of forming
+            # units counts too, and files of units alone, so that a changed question repeats no
+            # picture.
+            components["benchmark"] = self.asked.components("decompose")
+            components["data"] = identity.hash_sources(benchmark.unit_sources())
+            job["benchmark"] = self.asked.job
+        return self._add(
+            Artifact(
+                "decompose",
+                f"{self.label}/{asked.use.label}",
+                components,
+                {"benchmark": self.prepared.key},
+                ("units.parquet", "transcripts.parquet"),
+                job,
+            )
+        )
+
+    def _judge(self, judging: Judging, generator: str, samples: Artifact) -> Artifact:
+        who = judging.judge.asked.use.label if judging.judge else "imported"
+        upstream = {"benchmark": self.prepared.key, "samples": samples.key}
+        if judging.units:
+            upstream["units"] = judging.units.key
+        return self._add(
+            Artifact(
+                "judge",
+                f"{judging.rubric.use.label}/{who}/{samples.name}",
+                {**judging.components, "generator": generator},
+                upstream,
+                ("answers.parquet", "transcripts.parquet"),
+                {
+                    **judging.rubric.job,
+                    "judge": judging.judge.job if judging.judge else None,
+                    "generator": generator,
+                },
+            )
+        )
+
+    def _embed_cases(self, encoder: Asked) -> Artifact:
+        return self._add(
+            Artifact(
+                "embed_cases",
+                f"{self.label}/{encoder.use.label}",
+                encoder.components("embed"),
+                {"benchmark": self.prepared.key},
+                ("references.parquet", "texts.parquet"),
+                encoder.job,
+            )
+        )
+
+    def _embed_images(self, encoder: Asked, samples: Artifact) -> Artifact:
+        return self._add(
+            Artifact(
+                "embed_images",
+                f"{encoder.use.label}/{samples.name}",
+                encoder.components("embed"),
+                {"benchmark": self.prepared.key, "samples": samples.key},
+                ("embeddings.parquet",),
+                encoder.job,
+            )
+        )
+
+
 class Planner:
     """Builds the plan of one study.
 
+    Attributes:
+        own: the study's benchmark, which all its tables are of.
+        beside: further ones, with the metrics of the dimensions.
+
     Raises:
-        InputError: from ``plan()``, for anything wrong with what the user supplied, before any
-            work starts.
+        InputError: also from ``plan()``, for anything wrong with what the user supplied, before
+            any work starts.
     """
 
-    def __init__(self, study: Study, shards: Sequence[int] | None = None) -> None:
+    def __init__(self, study: Study) -> None:
         self.study = study
-        self.shards = range(study.shards) if shards is None else shards
         self.artifacts: dict[str, Artifact] = {}
-        self.benchmark = Asked.of("benchmark", study.benchmark, "config: benchmark")
+        benchmark = Asked.of("benchmark", study.benchmark, "config: benchmark")
         self.generators = [Asked.of("generator", u, "config: generators") for u in study.generators]
         self.metrics = [Asked.of("metric", u, "config: metrics") for u in study.metrics]
         self.raters = Asked.of("raters", study.raters, "config: raters") if study.raters else None
+        self.map_encoder = self._map_encoder()
+        self.own = self._bench(benchmark, self.generators, self.metrics)
+        self.beside = self._beside()
+
+    def _bench(self, asked: Asked, generators: Sequence[Asked], metrics: Sequence[Asked]) -> Bench:
+        shards = range(self.study.shards)
+        return Bench(
+            self.study, asked, generators, metrics, self.map_encoder, shards, self.artifacts
+        )
+
+    def _beside(self) -> list[Bench]:
+        """Benchmarks beside the study's own (DSH-Bench, Table 2)."""
+        beside, dimensions = self.study.beside, self.study.dimensions
+        if not beside or not dimensions:
+            return []
+        chosen = beside.generators or [
+            g.use.label for g in self.generators if g.card.role != "control"
+        ]
+        where = "config: beside.benchmarks"
+        if not chosen:
+            raise InputError(
+                "config: beside", "the study has controls only", "name some of them: generators"
+            )
+        generators = [g for g in self.generators if g.use.label in chosen]
+        used = set(dimensions.model_dump().values())
+        metrics = [m for m in self.metrics if m.use.label in used]
+        asked = [Asked.of("benchmark", use, where) for use in beside.benchmarks]
+        benches = [self._bench(a, generators, metrics) for a in asked]
+        titles = [bench.title for bench in (self.own, *benches)]
+        twice = next((t for t in titles if titles.count(t) > 1), None)
+        if twice:
+            raise InputError(where, f"two are called '{twice}'", "give one another name")
+        return benches
 
     def plan(self) -> Plan:
         """Check all inputs and return the plan."""
         for generator in self.generators:
             generator.plugin.check(generator.params, generator.card, ROOT)
-        prepared, samples, upstream = self.scored()
+        upstream = dict(self.own.roles)
         upstream |= self._units_behind(upstream)
         if self.raters:
-            upstream["ratings"] = self._rate(self.raters, samples).key
+            upstream["ratings"] = self._rate(self.raters).key
         for generator in self.generators:
             if generator.card.role == "simulated":
-                for artifact in samples[generator.use.label]:
+                for artifact in self.own.samples[generator.use.label]:
                     upstream[f"truth/{generator.use.label}/{artifact.job['shard']}"] = artifact.key
-        map_encoder = self._map_encoder()
-        if map_encoder:
-            upstream["reference_embeddings"] = self._embed_cases(map_encoder, prepared).key
-        tables = self._tables(upstream, map_encoder)
-        report = self._report(tables, prepared, samples)
+        for bench in self.beside:
+            roles = bench.roles.items()
+            upstream |= {f"beside/{bench.label}/{role}": key for role, key in roles}
+        tables = self._tables(upstream)
+        report = self._report(tables)
         return Plan(
             study=self.study.model_dump(mode="json"),
             results=self.study.results,
@@ -221,17 +512,15 @@ class Planner:
             final=report.key,
         )
 
-    def scored(self) -> tuple[Artifact, dict[str, list[Artifact]], dict[str, str]]:
-        """Plan all that comes before the tables but ratings: the benchmark, samples and scores."""
-        prepared = self._prepare()
-        samples = {
-            g.use.label: [self._generate(g, prepared, s) for s in self.shards]
-            for g in self.generators
-        }
-        upstream: dict[str, str] = {"benchmark": prepared.key}
-        for metric in self.metrics:
-            upstream |= self._score_all(metric, prepared, samples)
-        return prepared, samples, upstream
+    def part(self, artifact: Artifact) -> dict[str, Artifact]:
+        """Plan again what one artifact of a benchmark can depend on, and little else."""
+        benches = (self.own, *self.beside)
+        bench = next((b for b in benches if b.label == artifact.job["on"]), None)
+        if not bench:
+            return {}
+        generators, shards = _part(bench, artifact)
+        _ = replace(bench, generators=generators, shards=shards).roles
+        return self.artifacts
 
     def _map_encoder(self) -> Asked | None:
         """Return the encoder of the map of references: that of the first metric of its kind."""
@@ -259,213 +548,7 @@ class Planner:
         self.artifacts[artifact.key] = artifact
         return artifact
 
-    def _prepare(self) -> Artifact:
-        asked = self.benchmark
-        benchmark = asked.plugin(asked.params, ROOT)
-        benchmark.check()
-        return self._add(
-            Artifact(
-                "benchmark",
-                asked.use.label,
-                {
-                    **asked.components("prepare"),
-                    "data": identity.hash_sources(benchmark.sources()),
-                },
-                files=("cases.parquet", "references.parquet", "references.zip"),
-                job=asked.job,
-            )
-        )
-
-    def _generate(self, asked: Asked, prepared: Artifact, shard: int) -> Artifact:
-        part = {
-            "shard": shard,
-            "shards": self.study.shards,
-            "samples_per_case": self.study.samples_per_case,
-            "seed": self.study.seed,
-        }
-        sources = asked.plugin.sources(asked.params, ROOT)
-        data = {"data": identity.hash_sources(sources)} if sources else {}
-        return self._add(
-            Artifact(
-                "generate",
-                f"{self.benchmark.use.label}/{asked.use.label}/{shard}",
-                {**asked.components("generate"), **data, **part},
-                {"benchmark": prepared.key},
-                ("samples.parquet", "images.zip"),
-                {**asked.job, **part},
-            )
-        )
-
-    def _score_all(
-        self, metric: Asked, prepared: Artifact, samples: dict[str, list[Artifact]]
-    ) -> dict[str, str]:
-        """Score artifacts of one metric, by role for the tables."""
-        use = metric.use
-        assert isinstance(use, MetricUse)
-        card = metric.card.model_copy(
-            update={
-                part: getattr(use, part).card if getattr(use, part) else getattr(metric.card, part)
-                for part in ("encoder", "rubric")
-            }
-        )
-        plugin = metric.plugin(metric.params, card, ROOT)
-        plugin.check(list(samples))
-        components = {
-            **metric.components("score"),
-            "data": identity.hash_sources(plugin.sources()),
-        }
-        encoder = judging = None
-        if plugin.needs & EMBEDDINGS:
-            encoder = metric.named("encoder", use.encoder)
-            _check_encoder(metric, plugin.needs, encoder)
-            components["encoder"] = encoder.components("embed")
-        if "answers" in plugin.needs:
-            judging = self._judging(metric, use, prepared, list(samples))
-            components["judging"] = judging.components
-        metric_key = identity.digest(components)
-        out = {}
-        # One artifact for all shards: scoring is cheap beside starting Python, and thousands of
-        # jobs would take Snakemake longer to plan than the pictures' shards are worth.
-        for generator, shards in samples.items():
-            upstream = {"benchmark": prepared.key}
-            if encoder:
-                upstream["case_embeddings"] = self._embed_cases(encoder, prepared).key
-            if "units" in plugin.needs:
-                if judging is None or judging.units is None:
-                    raise InputError(
-                        f"metrics/{use.card}.yaml: rubric",
-                        "asks about no units, which the metric needs",
-                        "name a rubric of units, e.g. ufo",
-                    )
-                upstream["units"] = judging.units.key
-            for artifact in shards:
-                shard = artifact.job["shard"]
-                upstream[f"samples/{shard}"] = artifact.key
-                if encoder:
-                    embedded = self._embed_images(encoder, prepared, artifact)
-                    upstream[f"embeddings/{shard}"] = embedded.key
-                if judging:
-                    judged = self._judge(judging, generator, prepared, artifact)
-                    upstream[f"answers/{shard}"] = judged.key
-            score = self._add(
-                Artifact(
-                    "score",
-                    f"{self.benchmark.use.label}/{use.label}/{generator}",
-                    {**components, "generator": generator, "metric": use.label},
-                    upstream,
-                    ("scores.parquet",),
-                    {
-                        **metric.job,
-                        "encoder": card.encoder,
-                        "generator": generator,
-                        "metric": use.label,
-                        "metric_key": metric_key,
-                    },
-                )
-            )
-            out[f"scores/{use.label}/{generator}"] = score.key
-        return out
-
-    def _judging(
-        self, metric: Asked, use: MetricUse, prepared: Artifact, generators: list[str]
-    ) -> Judging:
-        """Rubric, judge and units of a metric that a judge's answers are behind."""
-        rubric = metric.named("rubric", use.rubric)
-        plugin = rubric.plugin(rubric.params, rubric.card, ROOT)
-        plugin.check(generators)
-        components: dict[str, Any] = {
-            "rubric": rubric.components("judge"),
-            "data": identity.hash_sources(plugin.sources()),
-        }
-        judge = None if plugin.imported else Judge.of(rubric, use.judge, self.study.judge)
-        if judge:
-            components["judge"] = judge.components
-        units = None
-        if "units" in plugin.needs:
-            units = self._decompose(rubric, use, prepared)
-            components["units"] = units.identity
-        return Judging(rubric, judge, units, components)
-
-    def _decompose(self, rubric: Asked, use: MetricUse, prepared: Artifact) -> Artifact:
-        asked = rubric.named("decomposition", use.decomposition or self.study.decomposition)
-        components: dict[str, Any] = asked.components("decompose")
-        job = asked.job
-        if asked.plugin.asks_judge:
-            judge = Judge.of(asked, use.judge, self.study.judge)
-            components["judge"] = judge.components
-            job["judge"] = judge.job
-        else:
-            benchmark = self.benchmark.plugin(self.benchmark.params, ROOT)
-            if not benchmark.has_units:
-                raise InputError(
-                    f"config: benchmark: {self.benchmark.use.label}",
-                    "has no prepared atomic units",
-                    "set decomposition: asked, so that a judge splits the cases into units",
-                )
-            # The benchmark's own parameters and files are in its key; here its way of forming
-            # units counts too, and files of units alone, so that a changed question repeats no
-            # picture.
-            components["benchmark"] = self.benchmark.components("decompose")
-            components["data"] = identity.hash_sources(benchmark.unit_sources())
-            job["benchmark"] = self.benchmark.job
-        return self._add(
-            Artifact(
-                "decompose",
-                f"{self.benchmark.use.label}/{asked.use.label}",
-                components,
-                {"benchmark": prepared.key},
-                ("units.parquet", "transcripts.parquet"),
-                job,
-            )
-        )
-
-    def _judge(
-        self, judging: Judging, generator: str, prepared: Artifact, samples: Artifact
-    ) -> Artifact:
-        who = judging.judge.asked.use.label if judging.judge else "imported"
-        upstream = {"benchmark": prepared.key, "samples": samples.key}
-        if judging.units:
-            upstream["units"] = judging.units.key
-        return self._add(
-            Artifact(
-                "judge",
-                f"{judging.rubric.use.label}/{who}/{samples.name}",
-                {**judging.components, "generator": generator},
-                upstream,
-                ("answers.parquet", "transcripts.parquet"),
-                {
-                    **judging.rubric.job,
-                    "judge": judging.judge.job if judging.judge else None,
-                    "generator": generator,
-                },
-            )
-        )
-
-    def _embed_cases(self, encoder: Asked, prepared: Artifact) -> Artifact:
-        return self._add(
-            Artifact(
-                "embed_cases",
-                f"{self.benchmark.use.label}/{encoder.use.label}",
-                encoder.components("embed"),
-                {"benchmark": prepared.key},
-                ("references.parquet", "texts.parquet"),
-                encoder.job,
-            )
-        )
-
-    def _embed_images(self, encoder: Asked, prepared: Artifact, samples: Artifact) -> Artifact:
-        return self._add(
-            Artifact(
-                "embed_images",
-                f"{encoder.use.label}/{samples.name}",
-                encoder.components("embed"),
-                {"benchmark": prepared.key, "samples": samples.key},
-                ("embeddings.parquet",),
-                encoder.job,
-            )
-        )
-
-    def _rate(self, raters: Asked, samples: dict[str, list[Artifact]]) -> Artifact:
+    def _rate(self, raters: Asked) -> Artifact:
         plugin = raters.plugin(raters.params, ROOT)
         rated = [
             g.use.label
@@ -474,17 +557,21 @@ class Planner:
         ]
         plugin.check()
         if not raters.plugin.simulated:
-            benchmark = self.benchmark.plugin(self.benchmark.params, ROOT)
+            benchmark = self.own.asked.plugin(self.own.asked.params, ROOT)
             plugin.check_study(rated, set(benchmark.cases()["case_id"]))
         return self._add(
             Artifact(
                 "rate",
-                f"{self.benchmark.use.label}/{raters.use.label}",
+                f"{self.own.label}/{raters.use.label}",
                 {
                     **raters.components("rate"),
                     "data": identity.hash_sources(plugin.sources()),
                 },
-                {f"samples/{g}/{a.job['shard']}": a.key for g in rated for a in samples[g]},
+                {
+                    f"samples/{g}/{a.job['shard']}": a.key
+                    for g in rated
+                    for a in self.own.samples[g]
+                },
                 ("ratings.parquet",),
                 raters.job,
             )
@@ -506,19 +593,22 @@ class Planner:
         for kind in ("benchmark", "raters", "judge", "decomposition"):
             use = getattr(study, kind)
             out[kind] = told(kind, use) if use else None
+        if study.beside:
+            out["beside"]["benchmarks"] = [told("benchmark", u) for u in study.beside.benchmarks]
         out["generators"] = [told("generator", use) for use in study.generators]
         out["metrics"] = [told("metric", use) for use in study.metrics]
         return out
 
-    def _tables(self, upstream: dict[str, str], map_encoder: Asked | None) -> Artifact:
-        study = self.study
+    def _tables(self, upstream: dict[str, str]) -> Artifact:
+        study, benches = self.study, (self.own, *self.beside)
         names = []
         if study.dimensions:
             names.append("leaderboard")
-            names += [f"by_{level}" for level in self.benchmark.plugin.breakdowns]
+            names += ["benchmarks"] if self.beside else []
+            names += [f"by_{level}" for level in self.own.asked.plugin.breakdowns]
             names += ["human_alignment"] if self.raters else []
             names += ["findings", "disputed", "distributions", "hierarchy"]
-            names += ["reference_map"] if map_encoder else []
+            names += ["reference_map"] if self.map_encoder else []
         if study.alignment:
             names += self._alignment_tables(bool("units" in upstream))
         if self.raters:
@@ -530,13 +620,14 @@ class Planner:
             "alignment": study.alignment.model_dump() if study.alignment else None,
             "human_alignment": study.human_alignment.model_dump(),
             "beside_raters": study.beside_raters,
-            "benchmark": self.benchmark.use.name or self.benchmark.card.title,
-            "map_encoder": map_encoder.card.title if map_encoder else "",
+            # Lists: their order is the tables' order, and plans are saved with sorted keys.
+            "benchmarks": [{"name": b.label, "title": b.title} for b in benches],
+            "beside_generators": [g.use.label for b in self.beside[:1] for g in b.generators],
+            "map_encoder": self.map_encoder.card.title if self.map_encoder else "",
             "samples_per_case": study.samples_per_case,
             "dimensions": self.study.dimensions.model_dump() if self.study.dimensions else None,
             "leaderboard": self.study.leaderboard.model_dump(),
             "statistics": self.study.statistics.model_dump(),
-            # Lists: their order is the tables' order, and plans are saved with sorted keys.
             "generators": [
                 {
                     "name": g.use.label,
@@ -556,7 +647,7 @@ class Planner:
                 for m in self.metrics
             ],
             "raters_simulated": bool(self.raters and self.raters.plugin.simulated),
-            "synthetic": bool(self.benchmark.plugin.synthetic),
+            "synthetic": any(b.asked.plugin.synthetic for b in benches),
         }
         packages = ("numpy", "pandas", "scipy", "krippendorff", "scikit-learn")
         return self._add(
@@ -590,23 +681,21 @@ class Planner:
             names += ["units_by_category", "unit_counts", "requests"]
         return names
 
-    def _report(
-        self, tables: Artifact, prepared: Artifact, samples: dict[str, list[Artifact]]
-    ) -> Artifact:
-        names = tables.job["tables"]
-        shown = ("by_difficulty", "by_scenario", "by_category", "agreement")
+    def _report(self, tables: Artifact) -> Artifact:
+        names, pictures = tables.job["tables"], self.own.asked.plugin.pictures
+        shown = ("benchmarks", "by_difficulty", "by_scenario", "by_category", "agreement")
         figures = [n for n in shown if n in names]
         if self.study.dimensions:
             figures += ["preservation_following", "distributions", "hierarchy"]
             figures += ["reference_map"] if "reference_map" in names else []
-            figures += ["disputed"] if self.benchmark.plugin.pictures else []
+            figures += ["disputed"] if pictures else []
         if self.study.alignment:
             of_tables = ("composition", "units_by_category", "alignment", "ablation")
             figures += [n for n in of_tables if n in names]
             # Shows pictures, and of each the units that decided.
             whole = {"disagreements", "disagreement_units"} <= set(names)
-            figures += ["disagreements"] if whole and self.benchmark.plugin.pictures else []
-        if self.benchmark.plugin.pictures:
+            figures += ["disagreements"] if whole and pictures else []
+        if pictures:
             figures.append("gallery")
         job = {
             **tables.job,
@@ -618,8 +707,8 @@ class Planner:
         packages = ("matplotlib", "seaborn", "docutils", "cvttf-notosanscjk-regular")
         upstream = {"tables": tables.key}
         if "gallery" in figures:
-            upstream["benchmark"] = prepared.key
-            for generator, shards in samples.items():
+            upstream["benchmark"] = self.own.prepared.key
+            for generator, shards in self.own.samples.items():
                 for artifact in shards:
                     upstream[f"samples/{generator}/{artifact.job['shard']}"] = artifact.key
         return self._add(
@@ -748,20 +837,17 @@ def plan_again(study: Study | Audit, artifact: Artifact) -> Artifact | None:
     if isinstance(study, Audit) or artifact.kind in ("rate", "tables", "report"):
         found = make_plan(study).artifacts
     else:
-        generator, shards = _part(study, artifact)
-        planner = Planner(study.model_copy(update={"generators": [generator]}), shards)
-        planner.scored()
-        found = planner.artifacts
+        found = Planner(study).part(artifact)
     # By key first: parts of one card with different parameters share a name.
     same = (a for a in found.values() if (a.kind, a.name) == (artifact.kind, artifact.name))
     return found.get(artifact.key) or next(same, None)
 
 
-def _part(study: Study, artifact: Artifact) -> tuple[Use, Sequence[int]]:
+def _part(bench: Bench, artifact: Artifact) -> tuple[list[Asked], Sequence[int]]:
     """Generator and shards that an artifact's name ends in; the first of one that has none."""
     head, _, shard = artifact.name.rpartition("/")
-    name, shards = artifact.name, list(range(study.shards))
+    name, shards = artifact.name, bench.shards
     if artifact.kind != "score":
         name, shards = (head, [int(shard)]) if shard.isdecimal() else ("", [0])
-    named = [g for g in study.generators if name.endswith(f"/{g.label}")]
-    return max(named, key=lambda g: len(g.label), default=study.generators[0]), shards
+    named = [g for g in bench.generators if name.endswith(f"/{g.use.label}")]
+    return [max(named, key=lambda g: len(g.use.label), default=bench.generators[0])], shards

@@ -276,7 +276,7 @@ def benchmarks_side_by_side(
     """The same models on several benchmarks (DSH-Bench, Table 2): where a low mean means harder.
 
     Args:
-        scores: title of the benchmark -> scores as for ``leaderboard``, in the order to show.
+        scores: name of the benchmark -> scores as for ``leaderboard``, in the order to show.
         dimensions: dimension -> metric, the same for all benchmarks.
         min_coverage: share of expected samples below which no mean is shown.
         generators: what to show, in order; None: of the first benchmark, then further ones.

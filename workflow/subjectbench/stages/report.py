@@ -16,7 +16,7 @@ import yaml
 from subjectbench import alignment, figures, images, records, writing
 from subjectbench.cards import ROOT
 from subjectbench.cells import POOLED
-from subjectbench.records import Status
+from subjectbench.records import DIMENSIONS, Status
 from subjectbench.stages.base import Context
 from subjectbench.stages.prepare import Prepared, open_png
 from subjectbench.stages.tabulate import caption, titles_of
@@ -55,11 +55,12 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
         return figures.radar(frames[name])
     if name.startswith("by_"):
         return figures.breakdown(frames[name], name.removeprefix("by_"))
+    if name == "benchmarks":
+        return figures.benchmarks(frames[name], *_names_beside(job))
     if name == "agreement":
         return figures.agreement(frames["agreement"])
     if name == "preservation_following":
-        metrics = titles_of(job["metrics"])
-        titles = {d: metrics[m] for d, m in job["dimensions"].items()}
+        _, titles = _names_beside(job)
         names = list(titles_of(job["generators"]).values())
         return figures.preservation_following(frames["leaderboard"], titles, names)
     if name == "distributions":
@@ -81,6 +82,12 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
     if name == "disagreements":
         return _disagreements(context, frames["disagreements"], frames["disagreement_units"])
     return _gallery(context)
+
+
+def _names_beside(job: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Titles of benchmarks by name, and of the dimensions' metrics by dimension."""
+    metrics = titles_of(job["metrics"])
+    return titles_of(job["benchmarks"]), {d: metrics[m] for d, m in job["dimensions"].items()}
 
 
 def _disagreements(context: Context, chosen: pd.DataFrame, units: pd.DataFrame) -> Any:
@@ -202,7 +209,14 @@ def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
     if job["raters_simulated"]:
         notes.append("<b>Simulated raters.</b> No person rated anything here.")
     sections = []
-    order = ["leaderboard", "preservation_following", "gallery", "disputed", "human_alignment"]
+    order = [
+        "leaderboard",
+        "preservation_following",
+        "benchmarks",
+        "gallery",
+        "disputed",
+        "human_alignment",
+    ]
     order += ["agreement", "rater_agreement"]
     names = [*job["tables"], *(f for f in job["figures"] if f not in job["tables"])]
     names.sort(key=lambda n: order.index(n) if n in order else len(order))
@@ -253,6 +267,11 @@ def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFra
         frame = frame.assign(rank=ranks).rename(columns={"rank": "ranks"})
         frame = frame[["place", *(c for c in frame.columns if c != "place")]]
         dropped += ["rank_low", "rank_high"]
+    if name == "benchmarks":
+        titles = titles_of(job["benchmarks"])
+        lowest = [c for c in frame.columns if c.endswith("_lowest")]
+        frame = frame.assign(**{c: frame[c].map(titles) for c in lowest})
+        frame = frame.rename(columns=lambda c: _titled(c, titles))
     if name == "human_alignment":
         titles = titles_of(job["metrics"])
         shown = {f"{m}{end}": f"{t}{end}" for m, t in titles.items() for end in _ENDS}
@@ -267,6 +286,16 @@ def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFra
 
 
 _ENDS = ("", "_ci_low", "_ci_high")
+
+
+def _titled(column: str, titles: dict[str, str]) -> str:
+    """A column ``<dimension>_<benchmark>_<what>`` with the benchmark's title."""
+    dimension, _, rest = column.partition("_")
+    # The longest name first: "dreambench" is the beginning of another.
+    for name in sorted(titles, key=len, reverse=True):
+        if dimension in DIMENSIONS and rest.startswith(f"{name}_"):
+            return f"{dimension}, {titles[name]}{rest.removeprefix(name)}"
+    return column
 
 
 def _table(frame: pd.DataFrame) -> str:

@@ -46,7 +46,8 @@ def run(context: Context) -> None:
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
         scores = read_scores(context)
-        made = make(context, scores)
+        others = {b["name"]: read_scores(context, f"beside/{b['name']}/") for b in beside(job)}
+        made = make(context, scores, others)
         titles = titles_of(job["metrics"])
         for name in job["tables"]:
             frame = made[name]
@@ -61,9 +62,14 @@ def run(context: Context) -> None:
                 f"tab:{name.replace('_', '-')}",
                 ("csv", "md", "tex"),
             )
-        return count(scores["status"])
+        return count(status for frame in (scores, *others.values()) for status in frame["status"])
 
     context.store.make(context.artifact, build)
+
+
+def beside(job: dict[str, Any]) -> list[dict[str, str]]:
+    """Name and title of the benchmarks beside the study's own."""
+    return list(job["benchmarks"][1:])
 
 
 def titles_of(listed: list[dict[str, Any]]) -> dict[str, str]:
@@ -77,6 +83,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
     texts = {
         "leaderboard": "Leaderboard by S_h",
         "findings": "The DSH-Bench paper's claims, on these data",
+        "benchmarks": "Models on several benchmarks (DSH-Bench, Table 2)",
         "by_difficulty": "Scores by subject difficulty",
         "by_scenario": "Scores by prompt scenario",
         "by_category": "Scores by category",
@@ -105,7 +112,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
         "'As in reference' is the tanh of the plain mean, which forgets the arctanh and is too low",
     }
     text = texts[name]
-    if job["dimensions"] and (name == "leaderboard" or name.startswith("by_")):
+    if job["dimensions"] and (name in ("leaderboard", "benchmarks") or name.startswith("by_")):
         text += ": " + ", ".join(f"{d} = {titles[job['dimensions'][d]]}" for d in DIMENSIONS)
     notes = []
     if job["synthetic"]:
@@ -115,12 +122,17 @@ def caption(name: str, job: dict[str, Any]) -> str:
     return text + (f" ({', '.join(notes)})" if notes else "")
 
 
-def read_scores(context: Context) -> pd.DataFrame:
-    """All score rows with their case, one row per expected sample and metric."""
-    cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
+def read_cases(context: Context, at: str = "") -> pd.DataFrame:
+    """Cases of the study's benchmark, or of one beside it, whose roles start with ``at``."""
+    return records.read_table("cases", context.upstream(f"{at}benchmark") / "cases.parquet")
+
+
+def read_scores(context: Context, at: str = "") -> pd.DataFrame:
+    """All score rows of a benchmark with their case, one row per expected sample and metric."""
+    cases = read_cases(context, at)
     frames = [
         records.read_table("scores", folder / "scores.parquet")
-        for folder in context.roles("scores").values()
+        for folder in context.roles(f"{at}scores").values()
     ]
     scores = pd.concat(frames, ignore_index=True)
     order = list(titles_of(context.artifact.job["metrics"]))
@@ -169,8 +181,16 @@ def read_targets(context: Context) -> tuple[pd.DataFrame | None, pd.DataFrame | 
     return ratings, pd.concat(frames, ignore_index=True)
 
 
-def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Every table that the job names."""
+def make(
+    context: Context, scores: pd.DataFrame, others: dict[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """Every table that the job names.
+
+    Args:
+        context: of the job.
+        scores: of the study's benchmark.
+        others: of those beside it, by name.
+    """
     job = context.artifact.job
     titles = titles_of(job["generators"])
     statistics = job["statistics"]
@@ -180,7 +200,7 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "seed": statistics["seed"],
         "confidence": statistics["confidence"],
     }
-    out = {"coverage": coverage(scores, job)}
+    out = {"coverage": _coverage(scores, others, job)}
     if job["dimensions"]:
         board = job["leaderboard"]
         ranked = tables.leaderboard(
@@ -192,6 +212,15 @@ def make(context: Context, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
             **common,
         )
         out["leaderboard"] = ranked.sort_values("rank", kind="stable", ignore_index=True)
+        if others:
+            shown = job["beside_generators"]
+            own = scores[scores["generator"].isin(shown)]
+            out["benchmarks"] = tables.benchmarks_side_by_side(
+                {job["benchmarks"][0]["name"]: own} | others,
+                job["dimensions"],
+                min_coverage=board["min_coverage"],
+                **common | {"generators": {name: titles[name] for name in shown}},
+            )
         for name in job["tables"]:
             if name.startswith("by_"):
                 out[name] = tables.breakdown(
@@ -245,20 +274,23 @@ def _models(job: dict[str, Any]) -> list[str]:
 
 
 def _composition(context: Context) -> dict[str, pd.DataFrame]:
-    """What the benchmark consists of."""
+    """What the benchmarks consist of."""
     job = context.artifact.job
-    cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
-    benchmarks = {job["benchmark"]: cases}
+    at = [""] + [f"beside/{b['name']}/" for b in beside(job)]
+    titles = [b["title"] for b in job["benchmarks"]]
+    benchmarks = {title: read_cases(context, a) for title, a in zip(titles, at, strict=True)}
     out = {
         "distributions": composition.distributions(benchmarks),
-        "hierarchy": composition.hierarchy(cases),
+        "hierarchy": composition.hierarchy(benchmarks[titles[0]]),
     }
     if "reference_map" in job["tables"]:
-        found = embed.read(context.upstream("reference_embeddings") / "references.parquet")
-        vectors = {i: v.values for i, v in found.items() if v.values is not None}
+        vectors = {}
+        for title, a in zip(titles, at, strict=True):
+            folder = context.upstream(f"{a}reference_embeddings")
+            found = embed.read(folder / "references.parquet").items()
+            vectors[title] = {i: v.values for i, v in found if v.values is not None}
         seed = job["statistics"]["seed"]
-        placed = composition.reference_map(benchmarks, {job["benchmark"]: vectors}, seed=seed)
-        out["reference_map"] = placed
+        out["reference_map"] = composition.reference_map(benchmarks, vectors, seed=seed)
     return out
 
 
@@ -274,7 +306,7 @@ def _alignment(
     asked = job["alignment"]
     metric, baselines = asked["metric"], asked["baselines"]
     common = common | {"min_coverage": job["leaderboard"]["min_coverage"]}
-    cases = records.read_table("cases", context.upstream("benchmark") / "cases.parquet")
+    cases = read_cases(context)
     out = {
         "models_by_paradigm": tables.models_by_paradigm(scores, metric, **common).sort_values(
             "rank", kind="stable", ignore_index=True
@@ -340,6 +372,23 @@ def _requests(context: Context, units: pd.DataFrame) -> pd.DataFrame:
         calls_per_case=asked / units["case_id"].nunique(),
         noes=int((verified["value"] < 0.5).sum()),
     )
+
+
+def _coverage(
+    scores: pd.DataFrame, others: dict[str, pd.DataFrame], job: dict[str, Any]
+) -> pd.DataFrame:
+    """Coverage on every benchmark of the study; which one is said where there are several."""
+    table = coverage(scores, job)
+    if not others:
+        return table
+    frames = [table]
+    for frame in others.values():
+        mine = coverage(frame, job)
+        frames.append(mine[mine["expected"] > 0])  # not all models and metrics run there
+    titles = [b["title"] for b in job["benchmarks"]]
+    named = [f.assign(benchmark=title) for f, title in zip(frames, titles, strict=True)]
+    both = pd.concat(named, ignore_index=True)
+    return both[["benchmark", *table.columns]]
 
 
 def coverage(scores: pd.DataFrame, job: dict[str, Any]) -> pd.DataFrame:
