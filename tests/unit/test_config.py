@@ -115,6 +115,30 @@ def test_no_infinite_or_undefined_numbers(value: float) -> None:
     refused(study(leaderboard={"constant": value}), "leaderboard.constant")
 
 
+DIMENSIONS = {"preservation": "mini_clip_i", "following": "mini_clip_t", "quality": "mini_clip_i"}
+
+
+def test_benchmarks_beside() -> None:
+    beside = {"benchmarks": ["miniworld_dreambench"]}
+    refused(study(beside=beside), "beside", "needs dimensions")
+    whole = study(dimensions=DIMENSIONS)
+    known = load_study(whole | {"beside": beside}).beside
+    assert known and known.benchmarks[0].label == "miniworld_dreambench"
+    refused(whole | {"beside": beside | {"generators": ["noisse"]}}, "generators", "'noise'")
+    refused(whole | {"beside": {"benchmarks": ["miniworld"]}}, "beside.benchmarks", "twice")
+    refused(whole | {"beside": {"benchmarks": []}}, "beside.benchmarks")
+    controls = load_study(whole | {"beside": beside})
+    with pytest.raises(InputError, match="controls only"):
+        make_plan(controls)
+    alike = {"card": "miniworld", "name": "Miniworld, like DreamBench"}
+    with pytest.raises(InputError, match="two are called 'Miniworld, like DreamBench'"):
+        both = {"benchmarks": ["miniworld_dreambench", alike], "generators": ["noise"]}
+        make_plan(load_study(whole | {"beside": both}))
+    with pytest.raises(InputError, match=r"(?s)beside\.benchmarks.*miniworld_dreambench'"):
+        misspelt = {"benchmarks": ["miniworld_dreambnch"], "generators": ["noise"]}
+        make_plan(load_study(whole | {"beside": misspelt}))
+
+
 def test_out_of_range_and_required() -> None:
     refused(study(shards=0), "my.yaml: shards")
     refused(study(study="../x"), "my.yaml: study")

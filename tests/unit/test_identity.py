@@ -391,6 +391,43 @@ def test_a_job_plans_its_own_artifact_again_and_little_else(
     assert plan_again(checked, score) == score
 
 
+def test_benchmarks_beside_are_planned_as_if_they_were_the_studys_own() -> None:
+    beside = {"card": "miniworld", "name": "other", "params": {"seed": 5, "subjects": 2}}
+    value = {
+        "study": "several",
+        "benchmark": {"card": "miniworld", "params": {"subjects": 2}},
+        "generators": ["noise", "sim_identity_drift", "copy_reference"],
+        "metrics": ["mini_dino", "mini_clip_i", "mini_clip_t", "mini_hps"],
+        "dimensions": {
+            "preservation": "mini_dino",
+            "following": "mini_clip_t",
+            "quality": "mini_hps",
+        },
+        "shards": 2,
+    }
+    alone = make_plan(load_study(value | {"benchmark": beside}))
+    checked = load_study(value | {"beside": {"benchmarks": [beside]}})
+    made = make_plan(checked)
+    of_other = {k: a for k, a in made.artifacts.items() if a.job.get("on") == "other"}
+    # Pictures, embeddings and scores are shared with a study of that benchmark.
+    assert of_other.items() <= alone.artifacts.items()
+    scores = {a.name for a in of_other.values() if a.kind == "score"}
+    metrics = value["dimensions"].values()
+    assert scores == {f"other/{m}/sim_identity_drift" for m in metrics}, "controls, or all metrics"
+    (tables,) = made.of_kind("tables")
+    mine = [role for role in tables.upstream if role.startswith("beside/other/")]
+    assert len(mine) == 5  # the benchmark, three scores, references for the map
+    own = {k: a for k, a in made.artifacts.items() if a.job.get("on") == "miniworld"}
+    assert own.items() <= make_plan(load_study(value)).artifacts.items()
+    for artifact in made.artifacts.values():
+        assert plan_again(checked, artifact) == artifact, artifact.name
+    named = {"benchmarks": [beside], "generators": ["copy_reference", "noise"]}
+    (tables,) = make_plan(load_study(value | {"beside": named})).of_kind("tables")
+    assert tables.job["beside_generators"] == ["noise", "copy_reference"]  # as in the study
+    one = next(a for a in of_other.values() if a.kind == "embed_images")
+    assert plan_again(load_study(value), one) is None
+
+
 def test_differences_are_said_in_words() -> None:
     old, new = {"params": {"k": 2, "a": 1}, "code": "x"}, {"params": {"k": 3, "a": 1}, "code": "x"}
     assert identity.changed(old, new) == ["params.k 2 -> 3"]
