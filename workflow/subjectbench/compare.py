@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,12 @@ DESCRIBING = ("title", "note", "reason", "others", "verdict")
 PER_SHARD = ("generate", "embed_images", "judge")
 """Kinds whose names end in a shard, which explains nothing."""
 
-REPEATED = {"embeddings": "encoder", "case_embeddings": "encoder", "answers": "judging"}
+REPEATED = {
+    "embeddings": "encoder",
+    "case_embeddings": "encoder",
+    "answers": "judging",
+    "units": "units",
+}
 """Upstream roles, without their shard, whose own components a score repeats under this name."""
 
 ENVIRONMENT = ("host", "machine", "python", "git_commit")
@@ -273,7 +278,7 @@ class Explainer:
                 yield Cause(role.split("/")[0], role.partition("/")[2] or role, text, known=False)
         if a is None or b is None:
             return
-        kind, name = b["kind"], _without_shard(b)
+        kind, name = b["kind"], without_shard(b)
         below: list[Cause] = []
         for up in sorted({*a["upstream"], *b["upstream"]} if deep else ()):
             if up in a["upstream"] and up in b["upstream"]:
@@ -282,11 +287,11 @@ class Explainer:
                 repeated = REPEATED.get(up.partition("/")[0])
                 if causes and all(cause.known for cause in causes) and repeated:
                     a, b = _without(a, repeated), _without(b, repeated)
-        told = changed(_by_name(a["components"]), _by_name(b["components"]))
+        told = changed(a["components"], b["components"])
         if a.get("scheme") != b.get("scheme"):
             told.append(f"scheme of keys {a.get('scheme')} -> {b.get('scheme')}")
-        if _without_shard(a) != name:
-            told.append(f"is {name} instead of {_without_shard(a)}")
+        if without_shard(a) != name:
+            told.append(f"is {name} instead of {without_shard(a)}")
         yield from dict.fromkeys([*below, *(Cause(kind, name, text) for text in told)])
 
     def family(self, metric: str, generator: str) -> tuple[Cause, ...]:
@@ -313,23 +318,13 @@ class Explainer:
         return tuple(c for c in own if c.text not in told)
 
 
-def _by_name(value: Any) -> Any:
-    """Lists of named things as mappings, so that a difference is told of the thing itself."""
-    if isinstance(value, dict):
-        return {k: _by_name(v) for k, v in value.items()}
-    if isinstance(value, list) and all(isinstance(v, dict) for v in value):
-        names = [v.get("name") or v.get("card") for v in value]
-        if all(names) and len(set(names)) == len(names):
-            return {n: _by_name(v) for n, v in zip(names, value, strict=True)}
-    return value
-
-
 def _without(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     components = {k: v for k, v in manifest["components"].items() if k != name}
     return {**manifest, "components": components}
 
 
-def _without_shard(manifest: dict[str, Any]) -> str:
+def without_shard(manifest: Mapping[str, Any]) -> str:
+    """Name of an artifact without its shard, which explains nothing."""
     name = str(manifest["name"])
     head, _, last = name.rpartition("/")
     return head if manifest["kind"] in PER_SHARD and last.isdecimal() else name
@@ -377,7 +372,7 @@ def _describes(column: str) -> bool:
     return column in DESCRIBING or column.endswith(tuple(f"_{d}" for d in DESCRIBING))
 
 
-def _rows(frame: pd.DataFrame, ids: Sequence[str]) -> dict[tuple[str, ...], pd.Series]:
+def rows_by_id(frame: pd.DataFrame, ids: Sequence[str]) -> dict[tuple[str, ...], pd.Series]:
     """Rows by their ids; rows that remain alike are numbered in order."""
     out: dict[tuple[str, ...], pd.Series] = {}
     seen: Counter[tuple[str, ...]] = Counter()
@@ -442,9 +437,9 @@ class _Comparer:
     def table(self, name: str) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
         a, b = self.a.tables[name], self.b.tables[name]
         ids = id_columns(a, b)
-        left, right = _rows(a, ids), _rows(b, ids)
-        only = [("A", _label(n)) for n in left if n not in right]
-        only += [("B", _label(n)) for n in right if n not in left]
+        left, right = rows_by_id(a, ids), rows_by_id(b, ids)
+        only = [("A", label(n)) for n in left if n not in right]
+        only += [("B", label(n)) for n in right if n not in left]
         columns = [c for c in a.columns if c in b.columns and c not in ids]
         numeric = {c for c in columns if numbers(a[c], b[c]) is not None}
         out = [
@@ -466,7 +461,7 @@ class _Comparer:
     ) -> dict[str, Any]:
         moved = a[column] != b[column]
         out: dict[str, Any] = dict.fromkeys(CELLS)
-        out |= {"table": table, "row": _label(row), "column": column, "noise": "", "test": ""}
+        out |= {"table": table, "row": label(row), "column": column, "noise": "", "test": ""}
         out |= {"a": a[column], "b": b[column], "moved": moved, "why": ""}
         if number and a[column] and b[column]:
             out["difference"] = float(b[column]) - float(a[column])
@@ -531,21 +526,38 @@ class _Comparer:
 
     def _why(self, column: str, row: pd.Series) -> list[Cause]:
         """Causes of all scores that a cell can be made of, and of how its table is made."""
-        stem = next((d for d in self.dimensions if column.startswith(f"{d}_")), None)
-        metric = self.dimensions[stem] if stem else row.get("metric")
-        generator = row.get("generator")
+        families = {**self.a.families, **self.b.families}
         out = list(self.explain.tables)
-        for family in {**self.a.families, **self.b.families}:
-            if metric in (None, "", family[0]) and self._of(generator, family[1]):
-                out += self.explain.family(*family)
+        for family in behind(column, row, self.dimensions, families):
+            out += self.explain.family(*family)
         return list(dict.fromkeys(out))
 
-    def _of(self, shown: str | None, generator: str) -> bool:
-        known = {f[1] for f in self.a.families} | {f[1] for f in self.b.families}
-        return shown not in known or shown == generator  # ALL, MEAN: every generator
+
+def behind(
+    column: str,
+    row: Mapping[str, Any],
+    dimensions: Mapping[str, str],
+    families: Collection[tuple[str, str]],
+) -> list[tuple[str, str]]:
+    """Every (metric, generator) whose scores a cell can be made of.
+
+    Args:
+        column: of the cell.
+        row: cells of its row, by column.
+        dimensions: metric of each dimension of the leaderboard.
+        families: all that there are.
+    """
+    stem = next((d for d in dimensions if column.startswith(f"{d}_")), None)
+    metric = dimensions[stem] if stem else row.get("metric")
+    known = {generator for _, generator in families}
+    shown = row.get("generator")
+    # ALL, MEAN: every generator
+    of = known if shown not in known else {shown}
+    return [f for f in families if metric in (None, "", f[0]) and f[1] in of]
 
 
-def _label(row: Iterable[str]) -> str:
+def label(row: Iterable[str]) -> str:
+    """Name of a row: its ids."""
     return " / ".join(part for part in row if part)
 
 

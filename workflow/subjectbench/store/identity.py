@@ -134,6 +134,7 @@ def packages(names: Iterable[str], where: object) -> dict[str, str]:
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Say in words how two sets of components differ: ``params.k 2 -> 3``."""
+    old, new = _by_name(old), _by_name(new)
     out = []
     for name in sorted({*old, *new}):
         a, b = old.get(name), new.get(name)
@@ -144,6 +145,17 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") ->
         else:
             out.append(f"{prefix}{name} {_short(a)} -> {_short(b)}")
     return out
+
+
+def _by_name(value: Any) -> Any:
+    """Lists of named things as mappings, so that a difference is told of the thing itself."""
+    if isinstance(value, Mapping):
+        return {k: _by_name(v) for k, v in value.items()}
+    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        names = [v.get("name") or v.get("card") for v in value]
+        if all(names) and len(set(names)) == len(names):
+            return {n: _by_name(v) for n, v in zip(names, value, strict=True)}
+    return value
 
 
 def _short(value: Any) -> str:
