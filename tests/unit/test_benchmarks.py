@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from subjectbench import cli
 from subjectbench.benchmarks import base
 from subjectbench.benchmarks.dsh_bench import PLUGIN as DshBench
 from subjectbench.benchmarks.folder import PLUGIN as FolderBenchmark
@@ -378,3 +379,27 @@ def test_long_prompts_run(tmp_path: Path) -> None:
 def test_params_are_strict(params: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FolderBenchmark.Params(**params)
+
+
+def test_parameters_on_the_command_line_are_read_as_in_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers and lists are such; a path is text, whatever it looks like."""
+    told = ["--param", "subjects=3", "--param", "difficulties=[easy, hard]"]
+    cli.main(["check-benchmark", "miniworld", *told])
+    out = capsys.readouterr().out
+    assert "3 subjects, 36 cases" in out and "medium" not in out
+    folder = tmp_path / "no: #1"
+    (folder / "mug").mkdir(parents=True)
+    (folder / "mug" / "a.png").write_bytes(b"x")
+    (folder / "prompts.txt").write_text("a {}\n")
+    cli.main(["check-benchmark", "folder", "--param", f"path={folder}"])
+    assert "1 subjects, 1 cases" in capsys.readouterr().out
+    for param, said in (
+        ("subjects=three", "subjects"),
+        ("subjects", "has no '='"),
+        ("subjects=[", "not valid YAML"),
+        ("subject=3", "did you mean 'subjects'"),
+    ):
+        assert cli.main(["check-benchmark", "miniworld", "--param", param]) == 2
+        assert said in capsys.readouterr().err

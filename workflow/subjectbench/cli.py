@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from subjectbench import __version__, cards
 from subjectbench.cards import ROOT
 from subjectbench.config import Audit, Study, Use, load_study
@@ -286,17 +288,26 @@ def _compare(args: argparse.Namespace) -> None:
         print(f"\n{args.csv}: {len(found.cells)} cells")
 
 
+def _param(item: str, params: Any) -> tuple[str, Any]:
+    """Read NAME=VALUE: text where the plug-in wants text, else YAML, as in a config."""
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise InputError(f"--param {item}", "has no '='", "write NAME=VALUE, e.g. subjects=12")
+    field = params.model_fields.get(name)
+    if field and field.annotation in (str, str | None):
+        return name, value  # a path with a colon or a hash sign is still a path
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InputError(f"--param {name}", f"not valid YAML: {value!r}", "quote it") from error
+
+
 def _check_benchmark(args: argparse.Namespace) -> None:
     """Count a benchmark's parts and list what is odd about it."""
     card = cards.load("benchmark", args.card, "command line")
-    given = {}
-    for item in args.param or []:
-        name, _, value = item.partition("=")
-        given[name] = value
-    use = Use(card=args.card, params=given)
-    benchmark = cards.plugin("benchmark", card, args.card)(
-        cards.params("benchmark", use, "command line"), ROOT
-    )
+    plugin = cards.plugin("benchmark", card, args.card)
+    use = Use(card=args.card, params=dict(_param(item, plugin.Params) for item in args.param or []))
+    benchmark = plugin(cards.params("benchmark", use, "command line"), ROOT)
     benchmark.check()
     cases = benchmark.cases()
     print(f"{card.title}: {cases['subject_id'].nunique()} subjects, {len(cases)} cases")
@@ -434,8 +445,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--param",
         action="append",
-        metavar="NAME=TEXT",
-        help="parameter of the card, e.g. metadata=FILE",
+        metavar="NAME=VALUE",
+        help="parameter of the card, e.g. metadata=FILE or subjects=12; may be repeated",
     )
     sub.add_argument("--all", action="store_true", help="list every anomaly")
     sub = verb("fetch", _fetch)
