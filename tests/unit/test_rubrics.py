@@ -14,9 +14,9 @@ from PIL import Image
 
 from subjectbench import cards
 from subjectbench.asking.base import Picture, Reply, Request
+from subjectbench.asking.sending import PicturePolicy
 from subjectbench.config import Use
 from subjectbench.errors import InputError
-from subjectbench.judges.prompts import PicturePolicy
 from subjectbench.judges.replies import read
 from subjectbench.rubrics.base import Judged, Rubric
 from subjectbench.units import Unit

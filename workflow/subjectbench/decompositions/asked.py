@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from subjectbench.asking.base import Request
+from subjectbench.asking.sending import PicturePolicy
 from subjectbench.config import Strict
 from subjectbench.decompositions.base import Case, Decomposition
 from subjectbench.judges import prompts
@@ -44,7 +45,7 @@ class Asked(Decomposition):
             "reference",
         )
         setting_instructions: str = Field(description="Added to the task where setting is on")
-        picture: prompts.PicturePolicy = Field(default_factory=prompts.PicturePolicy)
+        picture: PicturePolicy = Field(default_factory=PicturePolicy)
         max_tokens: int = Field(default=4096, ge=256, description="Budget of the reply")
 
     def _levels(self) -> list[str]:

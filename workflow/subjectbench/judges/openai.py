@@ -1,27 +1,18 @@
-"""Any server that speaks OpenAI's chat completions: OpenAI's own, vLLM's, ``transformers serve``.
-
-The key comes from the environment and from nowhere else. It is struck out of whatever a server says
-before that is logged or kept.
-"""
+"""Any server that speaks OpenAI's chat completions: OpenAI's own, vLLM's, transformers' serve."""
 
 from __future__ import annotations
 
 import base64
-import email.utils
 import logging
-import math
-import os
-import re
-import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from subjectbench.asking.base import Message, Picture, Reply, Request, SendError
+from subjectbench.asking.server import Server, count, mapping
 from subjectbench.config import LOCATION, Strict
-from subjectbench.errors import InputError
 from subjectbench.judges.base import Backend
 
 if TYPE_CHECKING:
@@ -29,12 +20,6 @@ if TYPE_CHECKING:
 
 _NO_KEY = "none"
 """Sent to servers without a key, so that the client looks for none in the environment."""
-
-_FILTERED = {"content_filter", "content_policy_violation", "moderation_blocked"}
-_FILTERED |= {"responsibleaipolicyviolation"}
-_NO_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
-_PARAMETER = {"unsupported_parameter", "unsupported_value", "unknown_parameter"}
-_SECRET = re.compile(r"(?i)\b(?:bearer|basic)\s+[^\s,;\"']+|\bsk-[\w*.-]{4,}")
 
 
 class OpenAI(Backend):
@@ -71,41 +56,20 @@ class OpenAI(Backend):
 
     _client: AsyncOpenAI | None = None
 
+    @cached_property
+    def server(self) -> Server:
+        """Address and key."""
+        params = self.params
+        where = f"judge {self.card.title}: params"
+        return Server(where, params.base_url, params.key_env, params.model)
+
     def check(self) -> None:
         """Find a wrong address and a missing key.
 
         Raises:
             InputError: neither repeats what was given, in case it is a secret.
         """
-        name, url = self.params.key_env, self.params.base_url
-        where = f"judge {self.card.title}: params"
-        if url is not None:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise InputError(f"{where}.base_url", "is no address", "write http(s)://host/v1")
-            if parts.username or parts.password or parts.query:
-                raise InputError(
-                    f"{where}.base_url",
-                    "holds a user, a password or a query",
-                    "put the key into the environment, and its variable's name into key_env",
-                )
-        if name is None:
-            return
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InputError(
-                f"{where}.key_env",
-                "is no name of an environment variable",
-                "write the variable's name there, never the key itself",
-            )
-        if not os.environ.get(name, "").strip():
-            raise InputError(
-                f"{where}.key_env",
-                f"the environment variable {name} is not set",
-                f"export {name}=..., or set key_env: null for a server without key",
-            )
-
-    def _key(self) -> str:
-        return os.environ[self.params.key_env].strip() if self.params.key_env else _NO_KEY
+        self.server.check()
 
     def _connect(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI
@@ -115,7 +79,10 @@ class OpenAI(Backend):
             logging.getLogger(name).setLevel(logging.WARNING)
         # The engine says for how long and how often to try.
         return AsyncOpenAI(
-            api_key=self._key(), base_url=self.params.base_url, timeout=None, max_retries=0
+            api_key=self.server.key() or _NO_KEY,
+            base_url=self.params.base_url,
+            timeout=None,
+            max_retries=0,
         )
 
     async def send(self, request: Request) -> Reply:
@@ -137,12 +104,14 @@ class OpenAI(Backend):
         except openai.APIConnectionError as error:
             cause = error.__cause__
             detail = f" ({type(cause).__name__}: {cause})" if cause else ""
-            raise SendError("retry", self._scrubbed(f"{error}{detail}")) from None
+            raise SendError("retry", self.server.scrubbed(f"{error}{detail}")) from None
         except (openai.OpenAIError, ValueError) as error:  # a body that is no JSON
             message = f"{type(error).__name__}: {error}"
-            raise SendError("retry", self._scrubbed(message)) from None
+            raise SendError("retry", self.server.scrubbed(message)) from None
         if not isinstance(answer, Mapping):  # a page of some proxy, with status 200
-            raise SendError("retry", self._scrubbed(f"the server's answer is no reply: {answer}"))
+            raise SendError(
+                "retry", self.server.scrubbed(f"the server's answer is no reply: {answer}")
+            )
         return self._reply(answer)
 
     async def close(self) -> None:
@@ -192,48 +161,25 @@ class OpenAI(Backend):
         choices = answer.get("choices")
         fault = answer.get("error")
         if fault and not choices:  # some gateways report errors with status 200
-            raise SendError("retry", self._scrubbed(f"the server reports an error: {fault}"))
-        choice = _mapping(choices[0] if isinstance(choices, list) and choices else None)
-        message, usage = _mapping(choice.get("message")), _mapping(answer.get("usage"))
+            raise SendError("retry", self.server.scrubbed(f"the server reports an error: {fault}"))
+        choice = mapping(choices[0] if isinstance(choices, list) and choices else None)
+        message, usage = mapping(choice.get("message")), mapping(answer.get("usage"))
         finish, text = str(choice.get("finish_reason") or ""), _text(message.get("content"))
         if message.get("refusal") and not text:
             text, finish = str(message["refusal"]), "content_filter"
         return Reply(
-            text=text if text is None else self._without_key(text),
+            text=text if text is None else self.server.without_key(text),
             finish=finish,
-            model=self._without_key(str(answer.get("model") or "")),
-            prompt_tokens=_count(usage.get("prompt_tokens")),
-            completion_tokens=_count(usage.get("completion_tokens")),
+            model=self.server.without_key(str(answer.get("model") or "")),
+            prompt_tokens=count(usage.get("prompt_tokens")),
+            completion_tokens=count(usage.get("completion_tokens")),
         )
 
     def _refusal(self, error: APIStatusError) -> SendError:
         """Say what an HTTP status of 400 or more means for this request and the next ones."""
-        status, inner = error.status_code, _mapping(_mapping(error.body).get("innererror"))
+        inner = mapping(mapping(error.body).get("innererror"))
         codes = {str(w).lower() for w in (error.code, error.type, inner.get("code")) if w}
-        message = self._scrubbed(f"HTTP {status}: {error.message}")
-        if codes & _FILTERED:
-            return SendError("refused", message, status)
-        if codes & _NO_QUOTA or status in (401, 402, 403, 404) or codes & _PARAMETER:
-            if status in (401, 403) and self.params.key_env:
-                message += f" (the key is from the environment variable {self.params.key_env})"
-            elif status == 404:
-                message += f" (model {self.params.model}; is base_url right?)"
-            return SendError("account", message, status)
-        if status in (408, 409, 429) or status >= 500:
-            return SendError("retry", message, status, _retry_after(error.response.headers))
-        return SendError("request", message, status)
-
-    def _without_key(self, text: str) -> str:
-        key = self._key()
-        return text if key == _NO_KEY else text.replace(key, "***")
-
-    def _scrubbed(self, text: str) -> str:
-        """Strike keys out of a message, and keep it short."""
-        return _SECRET.sub("***", self._without_key(" ".join(text.split())))[:500]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+        return self.server.fault(error.status_code, error.message, codes, error.response.headers)
 
 
 def _text(content: Any) -> str | None:
@@ -244,26 +190,6 @@ def _text(content: Any) -> str | None:
         return None
     texts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
     return "".join(t for t in texts if isinstance(t, str)) or None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks to wait: in milliseconds, in seconds, or as a date."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds) and seconds >= 0:
-            return seconds
-    try:
-        date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, date.timestamp() - time.time())
 
 
 PLUGIN = OpenAI

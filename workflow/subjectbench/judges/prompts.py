@@ -5,16 +5,13 @@ Shared by rubrics and decompositions. Nothing is shown that the caller does not 
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
 from subjectbench.asking.base import Ask, Message, Picture
-from subjectbench.config import Strict
+from subjectbench.asking.sending import PicturePolicy
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,34 +23,6 @@ PLACES = ("prompt", "subject")
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _NAMES = {"reference": "the reference", "generated": "the generated one"}
-
-
-class PicturePolicy(Strict):
-    """How pictures are sent to a judge. Their aspect is kept; they are never enlarged."""
-
-    max_side: int = Field(default=1024, ge=16, le=4096, description="Longer side, in pixels")
-    format: Literal["png", "jpeg"] = Field(default="png", description="png loses nothing")
-    quality: int = Field(default=95, ge=1, le=100, description="Of JPEG")
-
-    def encode(self, image: Image.Image, role: str) -> Picture:
-        """Return an RGB picture as it is sent.
-
-        Args:
-            image: RGB.
-            role: ``"reference"`` or ``"generated"``.
-        """
-        from PIL import Image
-
-        scale = self.max_side / max(image.size)
-        if scale < 1:
-            width, height = (max(1, round(side * scale)) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.LANCZOS)
-        file = io.BytesIO()
-        if self.format == "png":
-            image.save(file, "PNG", compress_level=6)
-        else:
-            image.save(file, "JPEG", quality=self.quality, subsampling=0)
-        return Picture(role, file.getvalue(), f"image/{self.format}")
 
 
 def places(template: str) -> set[str]:

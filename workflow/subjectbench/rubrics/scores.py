@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from subjectbench.asking.base import Ask, Request
+from subjectbench.asking.sending import PicturePolicy
 from subjectbench.config import Strict
 from subjectbench.judges import prompts
 from subjectbench.rubrics.base import Judged, Rubric
@@ -50,7 +51,7 @@ class Call(Strict):
         prompts.places(user)
         return user
 
-    def request(self, sample: Judged, policy: prompts.PicturePolicy) -> Request:
+    def request(self, sample: Judged, policy: PicturePolicy) -> Request:
         """Return the request about a sample: nothing of it that this call does not name."""
         case = {"prompt": sample.prompt, "subject": sample.subject or "main subject"}
         values = {name: case[name] for name in sorted(prompts.places(self.user))}
@@ -70,7 +71,7 @@ class Scores(Rubric):
         """What is shown and asked in each request."""
 
         calls: list[Call] = Field(min_length=1)
-        picture: prompts.PicturePolicy = Field(default_factory=prompts.PicturePolicy)
+        picture: PicturePolicy = Field(default_factory=PicturePolicy)
 
         @model_validator(mode="after")
         def _names_differ(self) -> Scores.Params:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from subjectbench.asking.base import Ask, Request
+from subjectbench.asking.sending import PicturePolicy
 from subjectbench.config import Strict
 from subjectbench.judges import prompts
 from subjectbench.rubrics.base import Judged, Rubric
@@ -75,7 +76,7 @@ class Units(Rubric):
             default='The prompt was: "{prompt}"', description="Said where the prompt is shown"
         )
         words: dict[str, str] = Field(default=_WORDS, description="What counts, by modality class")
-        picture: prompts.PicturePolicy = Field(default_factory=prompts.PicturePolicy)
+        picture: PicturePolicy = Field(default_factory=PicturePolicy)
         max_tokens: int = Field(default=1024, ge=16, description="Budget of a reply")
 
         @field_validator("words")
