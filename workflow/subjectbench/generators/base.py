@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from string import Formatter
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from subjectbench.cards import GeneratorCard
 from subjectbench.vocabulary import Status
@@ -31,6 +32,23 @@ class Job:
     reference: Image.Image
     seed: int
     details: dict[str, Any]
+
+    def text(self, template: str) -> str:
+        """Weave prompt and subject into a :data:`Template`."""
+        return template.format(prompt=self.prompt, subject=self.subject)
+
+
+def _known_fields(template: str) -> str:
+    fields = {f"{{{n}}}" for _, n, *_ in Formatter().parse(template) if n is not None}
+    if not {"{prompt}"} <= fields <= {"{prompt}", "{subject}"}:
+        found = ", ".join(sorted(fields)) or "neither"
+        raise ValueError(f"a template has {{prompt}} and may have {{subject}}; found {found}")
+    template.format(prompt="", subject="")  # a format that text cannot have
+    return template
+
+
+Template = Annotated[str, AfterValidator(_known_fields)]
+"""How ``{prompt}`` and ``{subject}`` become a model's text; checked while planning."""
 
 
 @dataclass(frozen=True)
