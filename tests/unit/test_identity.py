@@ -452,3 +452,15 @@ def test_versions_leave_the_build_tag_out() -> None:
     assert identity.packages(["torch"], "x") == {"torch": torch.__version__.split("+")[0]}
     with pytest.raises(InputError, match="'no-such-package' is not installed"):
         identity.packages(["no-such-package"], "x")
+
+
+def test_named_sources_keep_their_names_wherever_they_lie(tmp_path: Path) -> None:
+    hashes = []
+    for place in ("here/a", "there/b/c"):
+        file = tmp_path / place / "any.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+        hashes.append(
+            identity.hash_sources({"wrapper": file, "other": WORKFLOW / "config.schema.json"})
+        )
+    assert hashes[0] == hashes[1] and list(hashes[0]) == ["other", "wrapper"]

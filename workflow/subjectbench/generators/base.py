@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
@@ -73,6 +74,16 @@ class Check:
     mend: str = ""
 
 
+class Kept(Protocol):
+    """What a job that is killed leaves to its successor; gone once its pictures are saved."""
+
+    def load(self, name: str) -> bytes | None:
+        """Return what was saved under a name, or None."""
+
+    def save(self, name: str, data: bytes) -> None:
+        """Save all of it or, if killed meanwhile, nothing."""
+
+
 class References(Protocol):
     """Reference pictures of the whole benchmark, for controls that need another subject's."""
 
@@ -97,6 +108,9 @@ class Generator(ABC):
     uses_torch: ClassVar[bool] = False
     """True if ``device`` matters."""
 
+    kept: Kept | None = None
+    """Set by the stage, for generators whose single pictures are worth saving."""
+
     class Params(BaseModel):
         """Parameters of the card; subclasses extend it with ``extra='forbid'``."""
 
@@ -106,8 +120,12 @@ class Generator(ABC):
         self.params, self.card, self.references, self.device = params, card, references, device
 
     @classmethod
-    def sources(cls, params: Any, root: Path) -> list[Path]:
-        """Files whose bytes are part of the identity: wrappers, environments, given pictures."""
+    def sources(cls, params: Any, root: Path) -> Sequence[Path] | Mapping[str, Path]:
+        """Files whose bytes are part of the identity: wrappers, environments, given pictures.
+
+        By name where their places have nothing in common: a name that moves with its folder would
+        change the key.
+        """
         return []
 
     @classmethod

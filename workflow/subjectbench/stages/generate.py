@@ -35,14 +35,17 @@ def run(context: Context) -> None:
         generator: Generator | None = None
         rows: list[dict[str, Any]] = []
         pictures = _Saved(partial)
+        kept = Partial(partial.folder / "kept")
         batches = list(by_subject(wanted, context.run.batch_size))
         for name, groups in progress.bar(batches, len(batches), context.artifact.name):
             saved = partial.load(name)
             if saved is None:
                 if generator is None and not plugin.external:
                     generator = plugin(params, card, prepared, _device(plugin, context))
+                    generator.kept = kept
                 done = [_group(generator, prepared, group) for group in groups]
                 partial.save(name, pickle.dumps(done))
+                kept.clear()
             else:
                 done = pickle.loads(saved)
             for group_rows, group_pictures in done:

@@ -47,6 +47,10 @@ class Partial:
             os.fsync(file.fileno())
         Path(file.name).replace(self.folder / batch)
 
+    def clear(self) -> None:
+        """Forget all batches."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def _files(folder: Path) -> dict[str, Any]:
     """Files of an artifact, as its manifest states them.
@@ -170,7 +174,7 @@ class Store:
                 shutil.rmtree(final)
             final.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(final)
-            shutil.rmtree(partial.folder, ignore_errors=True)
+            partial.clear()
         return final
 
     def verify(self, folder: Path) -> list[str]:

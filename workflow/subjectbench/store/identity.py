@@ -37,23 +37,25 @@ Their text is no part of a key, so that a better error message does not cost a G
 """
 
 
-def hash_sources(paths: Iterable[Path]) -> dict[str, str]:
-    """sha256 of each file, by its name below the folder that holds them all.
+def hash_sources(paths: Iterable[Path] | Mapping[str, Path]) -> dict[str, str]:
+    """sha256 of each file, by its given name, or else below the folder that holds them all.
 
     So the same files elsewhere are the same data. A file with a DVC pointer beside it
     (``<file>.dvc``) is identified by the pointer, so that a plan needs no data to be pulled.
     """
+    if isinstance(paths, Mapping):
+        return {name: _hash_source(path) for name, path in sorted(paths.items())}
     # Not resolve(): a link into a cache is data under the link's own name.
     files = sorted({Path(os.path.abspath(p)) for p in paths})  # noqa: PTH100
     if not files:
         return {}
     common = Path(os.path.commonpath([f.parent for f in files]))
-    out = {}
-    for path in files:
-        pointer = path.with_name(path.name + ".dvc")
-        named = pointer if pointer.is_file() else path
-        out[path.relative_to(common).as_posix()] = sha256_file(named)
-    return out
+    return {path.relative_to(common).as_posix(): _hash_source(path) for path in files}
+
+
+def _hash_source(path: Path) -> str:
+    pointer = path.with_name(path.name + ".dvc")
+    return sha256_file(pointer if pointer.is_file() else path)
 
 
 def _module_file(module: str) -> Path | None:
