@@ -59,6 +59,17 @@ Exit status: 0, whether or not anything differs; 2 if a run is not found. What w
 store can no longer be compared sample by sample, nor explained: that is said where it matters.
 """
 
+EXPLAIN_HELP = """\
+  subjectbench explain                   every job of the next run, and what changed
+  subjectbench explain tables            only what leads to the tables
+  subjectbench explain mini_dino         only what has this in its name, and what leads there
+  subjectbench explain --cell leaderboard mini_diffusion preservation_mean
+
+A cell is named by table, row (its ids, or a part of them that no other row has) and column, as in
+the CSV files of a run. Its samples, the worst and the best of them, and every artifact behind it
+are shown with keys, parameters, packages, weights and code.
+"""
+
 RESTORE_HELP = """\
   git pull && subjectbench restore       a colleague's results: afterwards nothing is left to run
   subjectbench restore --needed          the report alone; after a change, what that change reads
@@ -153,35 +164,17 @@ def _pin(args: argparse.Namespace) -> None:
 
 
 def _explain(args: argparse.Namespace) -> None:
-    """Say which artifacts are missing, and how they differ from the nearest that are there."""
-    from subjectbench.store.identity import changed
+    """Say what would run and why; or, with --cell, what a number of a table is made from."""
+    if args.cell:
+        from subjectbench.archive import cell
+        from subjectbench.compare import Run
 
-    plan = _plan(args)
-    store = Store(Path(plan.results))
-    missing = [a for a in plan.artifacts.values() if not store.has(a)]
-    for artifact in missing:
-        print(f"{artifact.kind} {artifact.name} {artifact.key}")
-        older = sorted(
-            store.path(artifact).parent.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime
-        )
-        if not older:
-            print("  never made")
-            continue
-        found = json.loads(older[-1].read_text("utf-8"))
-        for line in changed(found["components"], artifact.components):
-            print(f"  {line}")
-        renewed = [
-            r for r, k in artifact.upstream.items() if found["upstream"].get(r) not in (None, k)
-        ]
-        others = {*artifact.upstream, *found["upstream"]} - set(renewed)
-        added = [r for r in others if r not in found["upstream"]]
-        dropped = [r for r in others if r not in artifact.upstream]
-        for what, roles in (("renewed", renewed), ("new", added), ("dropped", dropped)):
-            if roles:
-                more = f" and {len(roles) - 3} more" if len(roles) > 3 else ""
-                print(f"  {what} upstream: {', '.join(sorted(roles)[:3])}{more}")
-    if not missing:
-        print("nothing would run: every artifact of this study is there")
+        results = Path(_read_config(args.config).results)
+        print(cell.describe(Run.find(args.run_name, results), *args.cell), end="")
+        return
+    from subjectbench.archive import explain
+
+    print(explain.words(explain.explain(_plan(args), ROOT, args.target)), end="")
 
 
 def _judging(args: argparse.Namespace) -> None:
@@ -408,7 +401,19 @@ def _parser() -> argparse.ArgumentParser:
     sub = verb("pin", _pin)
     sub.add_argument("card", nargs="+", help="name of a card, e.g. flux_kontext")
     sub.add_argument("--again", action="store_true", help="replace commits that are there as well")
-    with_config(verb("explain", _explain))
+    sub = verb("explain", _explain)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = EXPLAIN_HELP
+    with_config(sub)
+    sub.add_argument(
+        "target", nargs="?", default="", help="kind, key, folder or part of a name of artifacts"
+    )
+    sub.add_argument(
+        "--cell", nargs=3, metavar=("TABLE", "ROW", "COLUMN"), help="explain a number instead"
+    )
+    sub.add_argument(
+        "--run", dest="run_name", default="latest", help="run of the table (default: latest)"
+    )
     with_config(verb("judging", _judging))
     sub = verb("transcripts", _transcripts)
     sub.add_argument("action", choices=("export", "import"))
