@@ -51,10 +51,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "figures": {"tables", "cells", "alignment", "composition", "records", "errors", "vocabulary"},
     "published": {"cards", "config", "statistics", "errors"},
     "plan": {"cards", "checkpoint", "config", "errors", "store"},
-    "stages": EVERYTHING - {"plan", "cli", "__main__"},
+    "stages": EVERYTHING - {"plan", "doctor", "archive", "cli", "__main__"},
     "doctor": LIGHT | {"checkpoint", "generators", "plan"},
     "compare": {"store", "statistics", "records", "errors"},
-    "archive": EVERYTHING - {"cli", "stages", "__main__"},
+    "archive": EVERYTHING - {"cli", "__main__"},
     "cli": EVERYTHING - {"__main__"},
     "__main__": {"cli"},
 }

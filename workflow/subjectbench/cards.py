@@ -69,7 +69,7 @@ class BenchmarkCard(Card):
 
 
 class Expected(Strict):
-    """What one run of a model needs, for forecasts; measured nowhere here unless ``basis`` says so."""
+    """What one run of a model needs, for forecasts; not measured unless ``basis`` says so."""
 
     memory_gb: float = Field(default=0.0, ge=0, description="GPU memory, 10**9 bytes")
     disk_gb: float = Field(default=0.0, ge=0, description="Weights and environment on disk")

@@ -74,12 +74,36 @@ RESTORE_HELP = """\
   git pull && subjectbench restore       a colleague's results: afterwards nothing is left to run
   subjectbench restore --needed          the report alone; after a change, what that change reads
   subjectbench restore --only score      scores, e.g. for a table of your own
+  subjectbench restore --from FILE       what an archive holds; needs neither DVC nor a remote
 
 What is here and whole is kept. What is damaged, or is not what was published, is replaced. What
 the remote does not give whole is named and left out; pictures and paid answers among it are not
 made again by a run unless SUBJECTBENCH_REMAKE=1 is set.
 
 Exit status: 0; 1 if something published could not be restored; 2 if DVC cannot be used.
+"""
+
+
+ARCHIVE_HELP = """\
+A ZIP (BagIt bag, Workflow Run RO-Crate) with tables, figures, every row behind them, transcripts,
+resolved config, source at its commit, lock files and checksums. The same results and commit make
+the same bytes, whoever archives them and when.
+
+  subjectbench archive                        the newest run, to archives/<study>-<key>.zip
+  subjectbench archive 0ae1 --with-images     another run, with its pictures
+  subjectbench archive --tag v2               archives/<study>-v2.zip, and <study>-v2.md: what
+                                              changed in the tables since the tag before it there
+"""
+
+VERIFY_HELP = """\
+With an archive: hashes every file, checks the identities and the source, makes every table again
+from the rows inside and names each cell that differs. Needs no network and writes nothing.
+Without: hashes every artifact of the study in the store.
+
+  subjectbench verify archives/miniworld-v1.zip
+  subjectbench verify --config workflow/studies/published.yaml
+
+Exit status: 0 nothing is wrong, 1 something is, 2 it is no archive or could do harm.
 """
 
 
@@ -211,8 +235,67 @@ def _transcripts(args: argparse.Namespace) -> None:
                 )
 
 
+def _archive(args: argparse.Namespace) -> None:
+    """Write one file that holds all of a run, and that anyone can check offline."""
+    from subjectbench.archive import pack, source, versions
+    from subjectbench.compare import Run
+
+    run = Run.find(args.which, args.results)
+    out = args.out or args.results.parent / "archives" / versions.file_name(run, args.tag)
+    done = pack.write(
+        run,
+        ROOT,
+        out,
+        with_images=args.with_images,
+        tag=args.tag,
+        allow_dirty=args.allow_dirty,
+        report=not args.no_report,
+    )
+    print(f"{done.path}: {done.path.stat().st_size} bytes, {done.files} files")
+    print(f"sha256 {done.sha256}")
+    if done.left_out[0]:
+        print(
+            f"without pictures: {done.left_out[0]} files of {done.left_out[1]} bytes, listed with "
+            "their hashes (--with-images packs them)"
+        )
+    if done.dirty:
+        print(f"NOT COMMITTED: {len(done.dirty)} files; the archive holds their diff and says so")
+    if args.tag:
+        before = versions.previous(out.parent, run, args.tag)
+        entry = versions.entry(run, args.tag, source.head(ROOT), before)
+        out.with_suffix(".md").write_text(entry, "utf-8")
+        print(f"{out.with_suffix('.md')}: what changed since {before[0] if before else 'nothing'}")
+
+
+def _restore_from(path: Path, results: Path) -> None:
+    from subjectbench.archive import place, source
+
+    done = place.restore(path, results)
+    print(f"{done.artifacts} artifacts of {done.run}: {done.files} files written to {results}")
+    if done.without_pictures:
+        print(
+            f"{done.without_pictures} of them lack their pictures, which the archive does not "
+            "hold: what looks at pictures will make them again"
+        )
+    if source.head(ROOT) != done.commit:
+        print(f"made by the source of commit {done.commit}, which is not what is checked out here")
+    print(f"what is left to do: snakemake -n --configfile {results / done.run / 'config.yaml'}")
+
+
 def _verify(args: argparse.Namespace) -> None:
-    """Re-hash every artifact of a study and compare with the manifests."""
+    """Check an archive, or re-hash every artifact of a study."""
+    if args.archive:
+        from subjectbench.archive.check import verify
+
+        found = verify(args.archive, ROOT, args.tolerance)
+        for line in found.told:
+            print(line)
+        for line in found.faults:
+            print(f"WRONG: {line}")
+        print(f"{len(found.faults)} faults" if found.faults else "nothing is wrong")
+        if found.faults:
+            raise SystemExit(1)
+        return
     from subjectbench.archive import remote
     from subjectbench.archive.index import Index
 
@@ -246,7 +329,10 @@ def _publish(args: argparse.Namespace) -> None:
 
 
 def _restore(args: argparse.Namespace) -> None:
-    """Bring the published artifacts of a study, checked byte for byte, so that nothing reruns."""
+    """Bring the published artifacts of a study, or those of an archive, checked byte for byte."""
+    if args.archive:
+        _restore_from(args.archive, Path(_read_config(args.config).results))
+        return
     from subjectbench.archive import remote
     from subjectbench.archive.index import REMAKE, size
 
@@ -419,7 +505,35 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("action", choices=("export", "import"))
     sub.add_argument("file", type=Path, help="Parquet file of the export")
     with_config(sub)
-    with_config(verb("verify", _verify))
+    sub = verb("verify", _verify)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = VERIFY_HELP
+    sub.add_argument("archive", nargs="?", type=Path, help="file that `subjectbench archive` wrote")
+    sub.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-6,
+        help="of numbers in tables that are not the same bytes (default: 1e-6; 0: none)",
+    )
+    with_config(sub)
+    sub = verb("archive", _archive)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = ARCHIVE_HELP
+    sub.add_argument("which", nargs="?", default="latest", metavar="RUN", help="default: latest")
+    sub.add_argument("--with-images", action="store_true", help="pack the pictures too")
+    sub.add_argument(
+        "--tag", default="", help="name of this version; also says what changed since the last"
+    )
+    sub.add_argument("--out", type=Path, metavar="FILE", help="default: archives/<run>.zip")
+    sub.add_argument(
+        "--allow-dirty", action="store_true", help="include changes that are not committed"
+    )
+    sub.add_argument(
+        "--no-report", action="store_true", help="leave Snakemake's own report out (10 s less)"
+    )
+    sub.add_argument(
+        "--results", type=Path, default=Path("results"), help="where runs are looked for by name"
+    )
     sub = verb("publish", _publish)
     with_config(sub)
     sub.add_argument(
@@ -431,6 +545,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.epilog = RESTORE_HELP
     with_config(sub)
+    sub.add_argument(
+        "--from", dest="archive", type=Path, metavar="ARCHIVE", help="continue from this archive"
+    )
     sub.add_argument(
         "--needed", action="store_true", help="only what the next run reads, and the results"
     )

@@ -38,7 +38,7 @@ REPEATED = {
 }
 """Upstream roles, without their shard, whose own components a score repeats under this name."""
 
-ENVIRONMENT = ("host", "machine", "python", "git_commit")
+ENVIRONMENT = ("host", "machine", "python", "git_commit", "other_than_locked")
 """What ``record.json`` says of where an artifact was made."""
 
 YES, NO, UNKNOWN = "beyond noise", "within noise", ""
@@ -143,6 +143,10 @@ class Run:
     def _manifests(self) -> dict[str, dict[str, Any] | None]:
         return {self.manifest["key"]: self.manifest}
 
+    def folder_of(self, key: str) -> Path | None:
+        """Folder of an artifact; None: it is no longer in the store."""
+        return self.folder if key == self.manifest["key"] else self._folders.get(key)
+
     def artifact(self, key: str) -> dict[str, Any] | None:
         """Manifest of an artifact; None: it is no longer in the store."""
         if key not in self._manifests:
@@ -216,14 +220,14 @@ class Run:
         """Where and with what its artifacts were made, by field of ``record.json``."""
         out: dict[str, set[str]] = {name: set() for name in ENVIRONMENT}
         for key in self.chain():
-            folder = self.folder if key == self.manifest["key"] else self._folders.get(key)
+            folder = self.folder_of(key)
             try:
                 record = json.loads((folder / "record.json").read_text()) if folder else {}
             except (OSError, ValueError):
                 continue
             for name in ENVIRONMENT:
-                if record.get(name):
-                    out[name].add(str(record[name]))
+                found = record.get(name) or []
+                out[name] |= {str(v) for v in (found if isinstance(found, list) else [found])}
         return out
 
 
@@ -586,7 +590,12 @@ def compare(a: Run, b: Run) -> Comparison:
     environment = [
         f"{name} {_some(here[name])} -> {_some(there[name])}"
         for name in ENVIRONMENT
-        if here[name] != there[name]
+        if here[name] != there[name] and name != "other_than_locked"
+    ]
+    environment += [
+        f"{side} with {package}"
+        for side, mine in (("A", here), ("B", there))
+        for package in sorted(mine["other_than_locked"])
     ]
     return Comparison(
         a,
@@ -635,8 +644,9 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _bound(column: str) -> bool:
-    return column.endswith(("ci_low", "ci_high"))
+def describes_or_bounds(column: str) -> bool:
+    """Whether a column only describes its row, or holds an end of an interval."""
+    return column.endswith(("ci_low", "ci_high")) or _describes(column)
 
 
 def words(found: Comparison, limit: int | None = 12) -> str:
@@ -653,7 +663,7 @@ def words(found: Comparison, limit: int | None = 12) -> str:
     for name in found.rows.keys() - set(found.cells["table"]):
         out += _words_of_table(name, found.cells.iloc[:0], found.rows[name], limit)
     out += [f"only in {side}: {name}" for side, name in found.tables]
-    out += ["", "Why", *(f"  {line}" for line in _reasons(found))]
+    out += ["", "Why", *(f"  {line}" for line in reasons(found))]
     if found.environment:
         out += ["", "Made elsewhere or otherwise (no part of any identity)"]
         out += [f"  {line}" for line in found.environment]
@@ -678,7 +688,7 @@ def _words_of_table(
     counts = Counter(moved["noise"])
     head = f"{name}: {len(moved)} of {len(cells)} cells moved"
     head += f", {counts[YES]} beyond noise, {counts[NO]} within noise" if len(moved) else ""
-    shown = moved[~moved["column"].map(lambda c: _bound(c) or _describes(c))]
+    shown = moved[~moved["column"].map(describes_or_bounds)]
     order = shown["noise"].map({YES: 0, NO: 1, UNKNOWN: 2})
     cut = shown.loc[order.sort_values(kind="stable").index][:limit].sort_index()
     out = [head]
@@ -702,7 +712,7 @@ def _words_of_table(
     return out
 
 
-def _reasons(found: Comparison) -> Iterator[str]:
+def reasons(found: Comparison) -> Iterator[str]:
     """Causes, those alike together: the same parameter of one metric for all its models."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for cause in found.causes:

@@ -649,7 +649,11 @@ class Planner:
             "raters_simulated": bool(self.raters and self.raters.plugin.simulated),
             "synthetic": any(b.asked.plugin.synthetic for b in benches),
         }
-        packages = ("numpy", "pandas", "scipy", "krippendorff", "scikit-learn")
+        packages = identity.packages(
+            ("numpy", "pandas", "scipy", "krippendorff", "scikit-learn"), "tables"
+        )
+        behind = [a.components for a in self.artifacts.values()]
+        job["off_lock"] = identity.off_lock(_packages([*behind, {"packages": packages}]))
         return self._add(
             Artifact(
                 "tables",
@@ -657,7 +661,7 @@ class Planner:
                 {
                     **job,
                     "code": identity.closure("subjectbench.stages.tabulate"),
-                    "packages": identity.packages(packages, "tables"),
+                    "packages": packages,
                 },
                 upstream,
                 tuple(f"{name}.{ending}" for name in names for ending in TABLE_FORMATS),
@@ -733,6 +737,15 @@ class Planner:
         )
 
 
+def _packages(value: Any) -> dict[str, str]:
+    """Version of every package that components name, at any depth."""
+    out: dict[str, str] = {}
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list):
+            out |= _packages(inner)
+    return out | (value.get("packages") or {} if isinstance(value, dict) else {})
+
+
 def check_judges(plan: Plan) -> None:
     """Find what stands in the way of those judges that would be asked: no key, no archive.
 
@@ -767,7 +780,9 @@ def plan_audit(audit: Audit) -> Plan:
     }
     for name, facts in cards.read_yaml(folder / "tables.yaml").items():
         captions[name] = f"{facts['paper']}, Table {facts['table']}: {facts['title']}"
+    packages = identity.packages(("numpy", "pandas", "scipy"), "audit")
     job: dict[str, Any] = {"tables": list(captions), "captions": captions}
+    job["off_lock"] = identity.off_lock(packages)
     sources = [p for p in folder.iterdir() if p.suffix in (".csv", ".yaml")]
     tables = Artifact(
         "audit",
@@ -775,7 +790,7 @@ def plan_audit(audit: Audit) -> Plan:
         {
             **job,
             "code": identity.closure("subjectbench.stages.audit"),
-            "packages": identity.packages(("numpy", "pandas", "scipy"), "audit"),
+            "packages": packages,
             "data": identity.hash_sources(sources),
         },
         files=tuple(f"{name}.{ending}" for name in captions for ending in TABLE_FORMATS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,17 +151,32 @@ def _cells(frame: pd.DataFrame, decimals: int, escape: Callable[[str], str]) -> 
     return [list(row) for row in zip(*columns)]
 
 
-def to_markdown(frame: pd.DataFrame, caption: str = "", decimals: int = 3) -> str:
-    """A pipe table with the caption above it; missing values are an en dash."""
+def off_lock(versions: Mapping[str, str]) -> str:
+    """Say below a table which packages that its numbers depend on were not those of the lock.
+
+    Args:
+        versions: from ``store.identity.off_lock``; empty where all were, which needs no word.
+    """
+    if not versions:
+        return ""
+    told = ", ".join(f"{name} {text}" for name, text in sorted(versions.items()))
+    return f"Made with other versions than envs/requirements.txt pins: {told}."
+
+
+def to_markdown(frame: pd.DataFrame, caption: str = "", decimals: int = 3, footer: str = "") -> str:
+    """A pipe table, caption above and footer below; missing values are an en dash."""
     right = _numeric(frame)
     lines = [f"{_escape_markdown(caption)}", ""] if caption else []
     lines.append("| " + " | ".join(_escape_markdown(_header(str(c))) for c in frame.columns) + " |")
     lines.append("|" + "|".join(" ---: " if r else " :--- " for r in right) + "|")
     lines += ["| " + " | ".join(row) + " |" for row in _cells(frame, decimals, _escape_markdown)]
+    lines += ["", _escape_markdown(footer)] if footer else []
     return "\n".join(lines) + "\n"
 
 
-def to_latex(frame: pd.DataFrame, caption: str = "", label: str = "", decimals: int = 3) -> str:
+def to_latex(
+    frame: pd.DataFrame, caption: str = "", label: str = "", decimals: int = 3, footer: str = ""
+) -> str:
     """A ``table`` float for the package booktabs; text is escaped, negative signs are minus signs.
 
     Raises:
@@ -184,7 +199,9 @@ def to_latex(frame: pd.DataFrame, caption: str = "", label: str = "", decimals: 
     lines += [rf"  \begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"]
     lines += [r"    \toprule", row([escape_latex(_header(str(c))) for c in frame.columns])]
     lines += [r"    \midrule", *(row(cells) for cells in _cells(frame, decimals, escape_latex))]
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    lines += [rf"  \par\smallskip{{\footnotesize {escape_latex(footer)}}}"] if footer else []
+    lines += [r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
@@ -272,6 +289,7 @@ def write(
     caption: str,
     label: str,
     formats: Sequence[str] = FORMATS,
+    footer: str = "",
 ) -> list[Path]:
     """Write a table as ``<stem>.csv`` (raw), ``<stem>.md`` and ``<stem>.tex`` (to be read).
 
@@ -281,6 +299,7 @@ def write(
         caption: plain text; must say when numbers come from a miniworld.
         label: for LaTeX's ``\\ref``.
         formats: some of ``FORMATS``.
+        footer: below the table where it is written for reading; plain text.
 
     Returns:
         The paths written, in the order of ``formats``. UTF-8, the same bytes on every system.
@@ -298,9 +317,9 @@ def write(
         if name == "csv":
             text = to_csv(frame)
         elif name == "md":
-            text = to_markdown(frame, caption)
+            text = to_markdown(frame, caption, footer=footer)
         else:
-            text = to_latex(frame, caption, label)
+            text = to_latex(frame, caption, label, footer=footer)
         path.write_text(text, encoding="utf-8", newline="\n")
         paths.append(path)
     return paths

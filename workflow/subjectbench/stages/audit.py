@@ -19,7 +19,8 @@ def run(context: Context) -> None:
         made = audit.tables(printed)
         for name in job["tables"]:
             label = f"tab:{name.replace('_', '-')}"
-            writing.write(made[name], folder / name, job["captions"][name], label)
+            footer = writing.off_lock(job["off_lock"])
+            writing.write(made[name], folder / name, job["captions"][name], label, footer=footer)
         return count(f.verdict for f in audit.findings(printed))
 
     context.store.make(context.artifact, build)

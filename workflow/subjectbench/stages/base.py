@@ -14,6 +14,7 @@ from subjectbench import cards
 from subjectbench.config import Run, Use, validate
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, Store
+from subjectbench.store.artifact import ROWS_ONLY
 from subjectbench.store.identity import changed
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Context:
             InputError: naming the damaged file.
         """
         for role in self.artifact.upstream:
-            faults = self.store.verify(self.upstream(role))
+            pictures = self.artifact.kind not in ROWS_ONLY
+            faults = self.store.verify(self.upstream(role), pictures=pictures)
             if faults:
                 raise InputError(
                     faults[0],

@@ -43,7 +43,7 @@ def run(context: Context) -> None:
                 figures.save(_figure(context, name, frames), folder / "figures" / name)
         config = yaml.safe_dump(job["study"], sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(config)
-        (folder / "index.html").write_text(_page(context, frames), encoding="utf-8")
+        (folder / "index.html").write_text(page(context, frames), encoding="utf-8")
         return {}
 
     context.store.make(context.artifact, build)
@@ -193,7 +193,8 @@ tbody tr:hover { background: #f4f6f8; } img { max-width: 100%; }
 """
 
 
-def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
+def page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
+    """Write the page that shows tables and figures; it depends on the tables and the job alone."""
     job = context.artifact.job
     notes = []
     if job["synthetic"]:
@@ -208,6 +209,8 @@ def _page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
         )
     if job["raters_simulated"]:
         notes.append("<b>Simulated raters.</b> No person rated anything here.")
+    if footer := writing.off_lock(job["off_lock"]):
+        notes.append(html.escape(footer))
     sections = []
     order = [
         "leaderboard",

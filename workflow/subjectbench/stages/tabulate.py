@@ -60,7 +60,7 @@ def run(context: Context) -> None:
                 folder / name,
                 caption(name, job),
                 f"tab:{name.replace('_', '-')}",
-                ("csv", "md", "tex"),
+                footer=writing.off_lock(job["off_lock"]),
             )
         return count(status for frame in (scores, *others.values()) for status in frame["status"])
 

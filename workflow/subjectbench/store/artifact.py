@@ -13,6 +13,14 @@ from typing import Any
 from subjectbench.hashing import sha256
 from subjectbench.store import identity
 
+ROWS_ONLY = frozenset({"score", "rate", "tables"})
+"""Kinds that read rows and vectors of what they are made from, and look at no picture."""
+
+
+def is_pictures(file: str) -> bool:
+    """Whether a file of an artifact holds pictures: large, and not needed by ``ROWS_ONLY``."""
+    return file.endswith(".zip")
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -51,6 +59,24 @@ class Artifact:
             "files": sorted(self.files),
         }
 
+    @classmethod
+    def of_manifest(cls, manifest: dict[str, Any]) -> Artifact:
+        """Return the artifact that a manifest accounts for, without its job.
+
+        Raises:
+            ValueError: the manifest is none, or of another identity than its key says.
+        """
+        try:
+            parts = {name: manifest[name] for name in ("kind", "name", "components", "upstream")}
+            found = cls(**parts, files=tuple(manifest["files"]))
+            if manifest["scheme"] != identity.SCHEME:
+                raise ValueError(f"scheme of keys {manifest['scheme']}, here {identity.SCHEME}")
+            if manifest["key"] != found.key:
+                raise ValueError(f"says key {manifest['key']}, its components make {found.key}")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"is no manifest: {error!r}") from None
+        return found
+
     @property
     def folder(self) -> str:
         """Path below the results folder."""
@@ -78,8 +104,12 @@ class Plan:
         return [f"{folder}/{name}" for name in ("manifest.json", *self.artifacts[key].files)]
 
     def upstream_paths(self, key: str) -> list[str]:
-        """Every file of the artifacts that an artifact is made from."""
-        return [path for up in self.artifacts[key].upstream.values() for path in self._paths[up]]
+        """Every file that an artifact is made from: a changed formula needs no picture."""
+        artifact = self.artifacts[key]
+        paths = [path for up in artifact.upstream.values() for path in self._paths[up]]
+        if artifact.kind in ROWS_ONLY:
+            return [path for path in paths if not is_pictures(path)]
+        return paths
 
     @cached_property
     def _paths(self) -> dict[str, list[str]]:

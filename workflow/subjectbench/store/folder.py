@@ -11,14 +11,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from subjectbench.errors import InputError
 from subjectbench.hashing import digest, sha256_file
-from subjectbench.store.artifact import Artifact
+from subjectbench.store.artifact import Artifact, is_pictures
+from subjectbench.store.identity import installed, off_lock
 
 MANIFEST = "manifest.json"
 """What an artifact is: the same bytes wherever and whenever it is made."""
@@ -52,6 +53,14 @@ class Partial:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _into(new: Path, place: Path) -> None:
+    """Give a finished file its place. What a link there points to stays as it is."""
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    place.parent.mkdir(parents=True, exist_ok=True)
+    new.replace(place)
+
+
 def _files(folder: Path) -> dict[str, Any]:
     """Files of an artifact, as its manifest states them.
 
@@ -75,6 +84,7 @@ def _environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "git_commit": git.stdout.strip() or None,
+        "other_than_locked": [f"{n} {v}" for n, v in off_lock(installed()).items()],
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -177,8 +187,73 @@ class Store:
             partial.clear()
         return final
 
-    def verify(self, folder: Path) -> list[str]:
-        """Re-hash an artifact; return its faults in words, each beginning with the file's path."""
+    def check_same(self, artifact: Artifact, manifest: dict[str, Any]) -> None:
+        """Refuse an artifact from elsewhere whose manifest is not that of the one here.
+
+        Raises:
+            InputError: naming the artifact.
+        """
+        path = self.path(artifact) / MANIFEST
+        try:
+            here = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return  # not there, or damaged: the other one mends it
+        if here != manifest:
+            raise InputError(
+                path,
+                "says otherwise than what you bring: two results under one key",
+                "compare the two, and move one away; subjectbench verify hashes those here",
+            )
+
+    def adopt(
+        self,
+        artifact: Artifact,
+        manifest: dict[str, Any],
+        text: bytes,
+        files: Mapping[str, Callable[[Path], None]],
+    ) -> int:
+        """Take in files of an artifact that was made elsewhere; those here that are right stay.
+
+        Args:
+            artifact: whose.
+            manifest: its account of itself.
+            text: the same as the bytes of its file.
+            files: those that are brought, by name; each is called with the path to write.
+
+        Returns:
+            How many files were written.
+
+        Raises:
+            InputError: what is brought is not as the manifest says.
+        """
+        final, written = self.path(artifact), 0
+        work = self.results / "store" / ".work"
+        work.mkdir(parents=True, exist_ok=True)
+        with self._lock(artifact), tempfile.TemporaryDirectory(dir=work) as temporary:
+            for name, bring in files.items():
+                facts, there = manifest["files"][name], final / name
+                if there.is_file() and sha256_file(there) == facts["sha256"]:
+                    continue
+                new = Path(temporary) / "file"
+                bring(new)
+                if sha256_file(new) != facts["sha256"]:
+                    raise InputError(there, "is not what its manifest says", "it was not taken in")
+                _into(new, there)
+                written += 1
+            account = final / MANIFEST
+            if not account.is_file() or account.read_bytes() != text:
+                (Path(temporary) / "file").write_bytes(text)
+                _into(Path(temporary) / "file", account)
+                written += 1
+        return written
+
+    def verify(self, folder: Path, pictures: bool = True) -> list[str]:
+        """Re-hash an artifact; return its faults in words, each beginning with the file's path.
+
+        Args:
+            folder: of the artifact.
+            pictures: whether to hash its files of pictures too.
+        """
         path = folder / MANIFEST
         try:
             files = _files(folder)
@@ -197,6 +272,8 @@ class Store:
             faults.append(f"{path}: is not the manifest of this key")
         for name, facts in files.items():
             path = folder / name
+            if is_pictures(name) and not pictures:
+                continue
             if not path.is_file():
                 faults.append(f"{path}: missing")
             elif sha256_file(path) != facts["sha256"]:

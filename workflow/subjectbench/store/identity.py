@@ -12,6 +12,8 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -131,6 +133,48 @@ def packages(names: Iterable[str], where: object) -> dict[str, str]:
             raise InputError(
                 f"{where}: packages", f"'{name}' is not installed", "see README, Installation"
             ) from error
+    return out
+
+
+LOCK = PACKAGE.parents[1] / "envs" / "requirements.txt"
+"""Versions that results are meant to be made with."""
+
+
+@cache
+def _locked() -> dict[str, str]:
+    pins = (line.partition("==") for line in LOCK.read_text("utf-8").splitlines())
+    return {_plain(name): version.split("+")[0] for name, _, version in pins if version}
+
+
+def _plain(package: str) -> str:
+    """Name of a package as all its spellings share it."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def off_lock(versions: Mapping[str, str]) -> dict[str, str]:
+    """Those packages whose version is not the lock's, as ``2.9.0 (lock: 2.12.1)``.
+
+    Args:
+        versions: package to version, as installed.
+    """
+    pins = {name: _locked().get(_plain(name)) for name in versions}
+    return {
+        name: f"{version} (lock: {pins[name]})"
+        for name, version in sorted(versions.items())
+        if pins[name] not in (None, version)
+    }
+
+
+def installed() -> dict[str, str]:
+    """Version of every package that Python finds, without build tags.
+
+    From the names of their folders, since to read their metadata would take each job a second.
+    """
+    out: dict[str, str] = {}
+    for place in sys.path:
+        for folder in Path(place or ".").glob("*.dist-info"):
+            name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
+            out.setdefault(_plain(name), version.split("+")[0])
     return out
 
 
