@@ -70,6 +70,17 @@ the CSV files of a run. Its samples, the worst and the best of them, and every a
 are shown with keys, parameters, packages, weights and code.
 """
 
+GC_HELP = """\
+Kept is what these are made from: config.yaml, every file in workflow/studies, the run that
+results/latest points to, and what --keep names: study files (FILE.yaml) and runs (by name, or the
+beginning of name or key). The rest is superseded results, old runs and leftovers of killed jobs.
+
+  subjectbench gc                        what could go, and how large it is
+  subjectbench gc --keep miniworld-0ae1 paper.yaml --delete
+
+What was published can be restored later. DVC's own cache and remote are not touched: see dvc gc.
+"""
+
 RESTORE_HELP = """\
   git pull && subjectbench restore       a colleague's results: afterwards nothing is left to run
   subjectbench restore --needed          the report alone; after a change, what that change reads
@@ -355,6 +366,24 @@ def _restore(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
+def _gc(args: argparse.Namespace) -> None:
+    """List what no study reaches any more, and with --delete remove it."""
+    from subjectbench.archive import unused
+
+    configs = [ROOT / "config.yaml", *sorted((ROOT / "workflow" / "studies").glob("*.yaml"))]
+    configs += [Path(k) for k in args.keep if Path(k).suffix in (".yaml", ".yml")]
+    runs = [k for k in args.keep if Path(k).suffix not in (".yaml", ".yml")]
+    found = unused.find(args.results, [_read_config([c]) for c in configs], runs, ROOT)
+    print(unused.words(found, args.all), end="")
+    if not found.bytes and not found.leftovers:
+        print("nothing to remove")
+    elif args.delete:
+        unused.delete(found)
+        print(f"removed, {unused.size(found.bytes)}")
+    else:
+        print(f"would free {unused.size(found.bytes)}; nothing was removed: gc --delete does")
+
+
 def _compare(args: argparse.Namespace) -> None:
     """Show two runs side by side: what moved, whether by more than noise, and why."""
     from subjectbench import compare
@@ -552,6 +581,15 @@ def _parser() -> argparse.ArgumentParser:
         "--needed", action="store_true", help="only what the next run reads, and the results"
     )
     sub.add_argument("--only", nargs="+", metavar="KIND", help="only kinds such as score tables")
+    sub = verb("gc", _gc)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = GC_HELP
+    sub.add_argument("--keep", nargs="+", default=[], metavar="STUDY|RUN", help="keep these too")
+    sub.add_argument("--delete", action="store_true", help="remove what is listed")
+    sub.add_argument("--all", action="store_true", help="name every folder")
+    sub.add_argument(
+        "--results", type=Path, default=Path("results"), help="results folder (default: results)"
+    )
     sub = verb("compare", _compare)
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.epilog = COMPARE_HELP
