@@ -267,18 +267,21 @@ def as_printed(table: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns ``metric, source`` (and ``metric_title``, if there is one); per paradigm
         ``<p>_mean, <p>_ci_low, <p>_ci_high, <p>_n, <p>_coverage`` (of Spearman's rho), which
-        ``writing.compact`` folds.
+        ``writing.compact`` folds; ``<p>_printed`` and ``printed_note`` where the table has them.
     """
     parts = {"mean": "spearman", "ci_low": "spearman_ci_low", "ci_high": "spearman_ci_high"}
     parts |= {"n": "n", "coverage": "coverage"}
+    parts |= {"printed": "spearman_printed"} if "spearman_printed" in table.columns else {}
     rows = []
     names = [c for c in ("metric", "metric_title", "source") if c in table.columns]
     for ids, mine in table.groupby(names, sort=False):
         row: dict[str, Any] = dict(zip(names, ids, strict=True))
         for level in mine.to_dict("records"):
             row |= {f"{level['paradigm']}_{name}": level[c] for name, c in parts.items()}
+        if "printed_note" in table.columns:
+            row["printed_note"] = "; ".join(dict.fromkeys(mine["printed_note"].dropna()))
         rows.append(row)
-    return frame_of(rows, text=names)
+    return frame_of(rows, text=[*names, "printed_note"])
 
 
 def differences(

@@ -64,8 +64,16 @@ class Card(Strict):
     source: str = Field(default="", description="Paper, equation or repository")
 
 
+Published = dict[Literal["dsh", "ufo"], str]
+"""Paper -> the name under which its tables print something."""
+
+
 class BenchmarkCard(Card):
     """Subjects and prompts."""
+
+    published: Published = Field(
+        default_factory=dict, description="Its name in each paper's printed tables"
+    )
 
 
 class Expected(Strict):
@@ -89,7 +97,7 @@ class GeneratorCard(Card):
     parts: dict[str, Weights] = Field(
         default_factory=dict, description="Further weights by role, e.g. adapter, lora"
     )
-    published: dict[Literal["dsh", "ufo"], str] = Field(
+    published: Published = Field(
         default_factory=dict, description="This model's row in each paper's printed tables"
     )
     differs: list[str] = Field(
@@ -119,6 +127,9 @@ class MetricCard(Card):
     scale: str = Field(description="What a value means, e.g. 'cosine'")
     range: tuple[float, float] = Field(strict=False)
     direction: Literal["higher", "lower"] = "higher"
+    published: Published = Field(
+        default_factory=dict, description="Its name in each paper's printed tables"
+    )
 
 
 class Price(Strict):

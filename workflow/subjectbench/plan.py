@@ -12,6 +12,7 @@ from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
 from subjectbench.config import Audit, MetricUse, Study, Use, locations
 from subjectbench.errors import InputError
+from subjectbench.published import data as printed
 from subjectbench.store import Artifact, Plan, Store, identity
 
 TABLE_FORMATS = ("csv", "md", "tex")
@@ -646,6 +647,7 @@ class Planner:
                 }
                 for m in self.metrics
             ],
+            "printed": self._printed(),
             "raters_simulated": bool(self.raters and self.raters.plugin.simulated),
             "synthetic": any(b.asked.plugin.synthetic for b in benches),
         }
@@ -661,6 +663,10 @@ class Planner:
                 {
                     **job,
                     "code": identity.closure("subjectbench.stages.tabulate"),
+                    # Only tables that show printed numbers are made from them.
+                    **(
+                        {"data": identity.hash_sources(printed.sources())} if job["printed"] else {}
+                    ),
                     "packages": packages,
                 },
                 upstream,
@@ -668,6 +674,31 @@ class Planner:
                 job,
             )
         )
+
+    def _printed(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Paper to kind to name to the name that the paper prints: of what is the paper's own.
+
+        A benchmark, a model or a metric that is made up or changed has no printed numbers.
+        """
+        benches = (self.own, *self.beside)
+        if any(b.asked.plugin.synthetic for b in benches):
+            return {}
+        parts = ("params", "encoder", "rubric")
+        unchanged = [m for m in self.metrics if not any(getattr(m.use, p) for p in parts)]
+        named = {
+            "benchmarks": [b.asked for b in benches],
+            "generators": self.generators,
+            "metrics": unchanged,
+        }
+        out = {}
+        for paper in dict.fromkeys(p for b in benches for p in b.asked.card.published):
+            out[paper] = {
+                kind: {
+                    a.use.label: a.card.published[paper] for a in all_ if paper in a.card.published
+                }
+                for kind, all_ in named.items()
+            }
+        return {paper: kinds for paper, kinds in out.items() if kinds["metrics"]}
 
     def _alignment_tables(self, units: bool) -> list[str]:
         """Names of UFO's tables that this study can make."""
@@ -773,17 +804,16 @@ def has_gpu() -> bool:
 
 def plan_audit(audit: Audit) -> Plan:
     """Plan the audit of the papers' printed tables: its tables, and their report."""
-    folder = ROOT / "workflow" / "published"
     captions = {
         "audit": "Printed numbers that disagree, or cannot be checked",
         "audit_agreements": "Printed numbers that agree",
     }
-    for name, facts in cards.read_yaml(folder / "tables.yaml").items():
-        captions[name] = f"{facts['paper']}, Table {facts['table']}: {facts['title']}"
+    for name, table in printed.read().tables.items():
+        facts = table.facts
+        captions[name] = f"{facts.paper}, Table {facts.table}: {facts.title}"
     packages = identity.packages(("numpy", "pandas", "scipy"), "audit")
     job: dict[str, Any] = {"tables": list(captions), "captions": captions}
     job["off_lock"] = identity.off_lock(packages)
-    sources = [p for p in folder.iterdir() if p.suffix in (".csv", ".yaml")]
     tables = Artifact(
         "audit",
         audit.study,
@@ -791,7 +821,7 @@ def plan_audit(audit: Audit) -> Plan:
             **job,
             "code": identity.closure("subjectbench.stages.audit"),
             "packages": packages,
-            "data": identity.hash_sources(sources),
+            "data": identity.hash_sources(printed.sources()),
         },
         files=tuple(f"{name}.{ending}" for name in captions for ending in TABLE_FORMATS),
         job=job,

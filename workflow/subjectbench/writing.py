@@ -113,8 +113,11 @@ def _escape_markdown(text: str) -> str:
     return " ".join(plain.split())
 
 
-def _header(column: str) -> str:
-    return HEADERS.get(column, column.replace("_", " "))
+def header(column: str) -> str:
+    """A column's name as people read it; of a number that was not measured, it says so."""
+    stem = column.removesuffix("_printed")
+    text = HEADERS.get(stem, stem.replace("_", " "))
+    return text if stem == column else f"{text} (printed)"
 
 
 def _is_missing(value: Any) -> bool:
@@ -167,7 +170,7 @@ def to_markdown(frame: pd.DataFrame, caption: str = "", decimals: int = 3, foote
     """A pipe table, caption above and footer below; missing values are an en dash."""
     right = _numeric(frame)
     lines = [f"{_escape_markdown(caption)}", ""] if caption else []
-    lines.append("| " + " | ".join(_escape_markdown(_header(str(c))) for c in frame.columns) + " |")
+    lines.append("| " + " | ".join(_escape_markdown(header(str(c))) for c in frame.columns) + " |")
     lines.append("|" + "|".join(" ---: " if r else " :--- " for r in right) + "|")
     lines += ["| " + " | ".join(row) + " |" for row in _cells(frame, decimals, _escape_markdown)]
     lines += ["", _escape_markdown(footer)] if footer else []
@@ -197,7 +200,7 @@ def to_latex(
     lines += [rf"  \caption{{{escape_latex(caption)}}}"] if caption else []
     lines += [rf"  \label{{{label}}}"] if label else []
     lines += [rf"  \begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"]
-    lines += [r"    \toprule", row([escape_latex(_header(str(c))) for c in frame.columns])]
+    lines += [r"    \toprule", row([escape_latex(header(str(c))) for c in frame.columns])]
     lines += [r"    \midrule", *(row(cells) for cells in _cells(frame, decimals, escape_latex))]
     lines += [r"    \bottomrule", r"  \end{tabular}"]
     lines += [rf"  \par\smallskip{{\footnotesize {escape_latex(footer)}}}"] if footer else []
@@ -219,7 +222,7 @@ TEXT = (
     *("generator", "title", "metric", "metric_title", "baseline", "baseline_title"),
     *("sample_id", "case_id", "subject_id", "reference_id", "subject", "unit", "name"),
     *("domain", "kind", "category", "level", "paradigm", "benchmark", "dimension", "source"),
-    *("best", "second", "place", "note", "reason", "others"),
+    *("best", "second", "place", "note", "printed_note", "reason", "others"),
 )
 """Columns that are ids or names: 007, 1e3 and 2.10 are no numbers there."""
 

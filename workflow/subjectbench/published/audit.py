@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import pandas as pd
 
@@ -39,4 +39,5 @@ def _of(found: list[Finding], verdict: Verdict) -> list[Finding]:
 
 def _frame(found: list[Finding]) -> pd.DataFrame:
     rows = [{**asdict(f), "verdict": str(f.verdict)} for f in found]
-    return pd.DataFrame(rows, columns=list(Finding.__dataclass_fields__), dtype=str)
+    columns = [f.name for f in fields(Finding) if f.name != "about"]
+    return pd.DataFrame(rows, columns=columns, dtype=str)

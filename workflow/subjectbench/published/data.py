@@ -15,6 +15,9 @@ from subjectbench.published.rounded import Rounded
 
 FOLDER = ROOT / "workflow" / "published"
 
+VERSIONS = {"dsh": "arXiv 2603.08090, version 1", "ufo": "arXiv 2609.12397, version 1"}
+"""Which version of a paper its tables were read from; papers as cards name them."""
+
 
 class TableFacts(Strict):
     """What ``tables.yaml`` says of a table."""

@@ -163,6 +163,7 @@ def _scores(table: Table, swaps: list[Swap], formula: Formula) -> Iterator[Findi
             interval(computed, 5),
             Verdict.of(holds),
             cause,
+            ((3, row),),
         )
 
 
@@ -214,6 +215,7 @@ def _swaps(
             Verdict.DISAGREES,
             "The two rows' numbers were probably exchanged when the table was set. "
             + (". ".join(seen) + "." if seen else "Neither is in Table 2."),
+            ((3, a), (3, b)),
         )
 
 
@@ -397,6 +399,7 @@ def _against_table_2(
             "",
             Verdict.of(not differing),
             "; ".join(causes),
+            ((2, row), (3, row)),
         )
 
 
@@ -538,6 +541,7 @@ def _spearman_below_kendall(printed: Printed) -> Iterator[Finding]:
         "lacks: perhaps added later, from other samples, or mistyped."
         if below
         else "",
+        tuple((1, row) for row in rows),
     )
 
 

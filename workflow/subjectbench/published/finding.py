@@ -37,6 +37,7 @@ class Finding:
             empty where nothing was rounded.
         verdict: agrees when rounding can explain any difference.
         cause: likely cause of a disagreement, or a remark, in our words.
+        about: table and row of each printed number that it casts doubt on; not shown.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Finding:
     tolerance: str
     verdict: Verdict
     cause: str = ""
+    about: tuple[tuple[int, str], ...] = ()
 
 
 def interval(number: Rounded, digits: int) -> str:

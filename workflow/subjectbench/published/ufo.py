@@ -210,6 +210,7 @@ def _totals(printed: Printed) -> Iterator[Finding]:
             f"{computed.value:.5f}",
             interval(computed, 5),
             Verdict.of(computed.may_equal(table(row, "total"))),
+            about=((1, row),),
         )
 
 
@@ -419,6 +420,7 @@ def _total_weights(printed: Printed) -> Iterator[Finding]:
         "of other cases or another mean than columns."
         if error > allowed
         else "",
+        tuple((2, row) for row in table.rows),
     )
     found = model_counts(printed)
     if found:
@@ -538,6 +540,7 @@ def _ablation(printed: Printed) -> Iterator[Finding]:
             "unlikely."
             if same
             else "",
+            ((3, row),),
         )
 
 

@@ -242,7 +242,7 @@ def page(context: Context, frames: dict[str, pd.DataFrame]) -> str:
 def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
     title = name.replace("_", " ").capitalize()
     if frame is not None:
-        title = job["captions"][name] if "captions" in job else caption(name, job)
+        title = job["captions"][name] if "captions" in job else caption(name, job, frame)
     text = [f'<h2 id="{name}">{html.escape(title)}</h2>', _rendered(caption_text(name))]
     files = []
     if name in job["figures"]:
@@ -288,7 +288,7 @@ def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFra
     return frame.drop(columns=[c for c in dropped if c in frame.columns])
 
 
-_ENDS = ("", "_ci_low", "_ci_high")
+_ENDS = ("", "_ci_low", "_ci_high", "_printed")
 
 
 def _titled(column: str, titles: dict[str, str]) -> str:
@@ -304,7 +304,7 @@ def _titled(column: str, titles: dict[str, str]) -> str:
 def _table(frame: pd.DataFrame) -> str:
     kinds = ["" if pd.api.types.is_numeric_dtype(frame[c]) else ' class="text"' for c in frame]
     head = "".join(
-        f"<th{kind}>{html.escape(writing.HEADERS.get(c, str(c).replace('_', ' ')))}</th>"
+        f"<th{kind}>{html.escape(writing.header(str(c)))}</th>"
         for c, kind in zip(frame.columns, kinds, strict=True)
     )
     body = "".join(

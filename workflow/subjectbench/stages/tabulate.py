@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from subjectbench import alignment, composition, findings, records, tables, writing
 from subjectbench.cells import TOTAL
+from subjectbench.published import measured
 from subjectbench.records import DIMENSIONS, Status
 from subjectbench.stages import embed
 from subjectbench.stages.base import Context, count, details
@@ -50,7 +51,7 @@ def run(context: Context) -> None:
         made = make(context, scores, others)
         titles = titles_of(job["metrics"])
         for name in job["tables"]:
-            frame = made[name]
+            frame = measured.beside(name, made[name], job)
             for column in ("metric", "baseline"):
                 if column in frame.columns:
                     place = list(frame.columns).index(column) + 1
@@ -58,7 +59,7 @@ def run(context: Context) -> None:
             writing.write(
                 frame,
                 folder / name,
-                caption(name, job),
+                caption(name, job, frame),
                 f"tab:{name.replace('_', '-')}",
                 footer=writing.off_lock(job["off_lock"]),
             )
@@ -77,8 +78,8 @@ def titles_of(listed: list[dict[str, Any]]) -> dict[str, str]:
     return {facts["name"]: facts["title"] for facts in listed}
 
 
-def caption(name: str, job: dict[str, Any]) -> str:
-    """Say what a table shows, which metrics stand for which dimension, and what is synthetic."""
+def caption(name: str, job: dict[str, Any], frame: pd.DataFrame) -> str:
+    """Say what a table shows, with which metrics, and what is synthetic or only printed."""
     titles = titles_of(job["metrics"])
     texts = {
         "leaderboard": "Leaderboard by S_h",
@@ -114,7 +115,7 @@ def caption(name: str, job: dict[str, Any]) -> str:
     text = texts[name]
     if job["dimensions"] and (name in ("leaderboard", "benchmarks") or name.startswith("by_")):
         text += ": " + ", ".join(f"{d} = {titles[job['dimensions'][d]]}" for d in DIMENSIONS)
-    notes = []
+    notes = [measured.source(name)] if measured.NOTE in frame.columns else []
     if job["synthetic"]:
         notes.append("synthetic pictures")
     if job["raters_simulated"] and name in AGAINST_RATERS:
