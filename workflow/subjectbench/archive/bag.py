@@ -23,6 +23,8 @@ from subjectbench.unpacking import hash_of
 
 DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 PAYLOAD, TAGS = "manifest-sha256.txt", "tagmanifest-sha256.txt"
+DEEPEST = 100
+"""Most folders above a file."""
 BYTES_OF_NAME = 255
 """Longest name of a file or folder that common systems keep, in bytes of UTF-8."""
 
@@ -43,7 +45,7 @@ def write(
     """
     check_names(payload, path)
     for member in payload:
-        _check_length(member, path)
+        _check_name(member, path)
     hashes = {
         f"data/{n}": sha256(v) if isinstance(v, bytes) else sha256_file(v)
         for n, v in progress.bar(payload.items(), len(payload), "hash")
@@ -81,7 +83,15 @@ def write(
             part.unlink()
 
 
-def _check_length(name: str, where: object) -> None:
+def _check_name(name: str, where: object) -> None:
+    """Refuse what ``check_names`` does not, since a single ZIP on one system could hold it."""
+    if "%" in name:
+        raise InputError(
+            where, f"the name {name} has a %, which readers of bags understand differently",
+            "give it another",
+        )  # fmt: skip
+    if name.count("/") > DEEPEST:
+        raise InputError(where, f"the name {name[:40]}... is more than {DEEPEST} folders deep")
     longest = max(name.split("/"), key=lambda part: len(part.encode()))
     if len(longest.encode()) > BYTES_OF_NAME:
         raise InputError(
@@ -93,8 +103,7 @@ def _check_length(name: str, where: object) -> None:
 
 
 def _lines(hashes: Mapping[str, str]) -> bytes:
-    # RFC 8493 has % in names written as %25.
-    return "".join(f"{h}  {n.replace('%', '%25')}\n" for n, h in sorted(hashes.items())).encode()
+    return "".join(f"{h}  {n}\n" for n, h in sorted(hashes.items())).encode()
 
 
 class Bag:
@@ -128,7 +137,7 @@ class Bag:
                 self.path, "is no archive of a run", "give a file that `subjectbench archive` wrote"
             )
         for name in self._zip:
-            _check_length(name, self.path)
+            _check_name(name, self.path)
         return top
 
     def _grown(self) -> None:
@@ -147,7 +156,7 @@ class Bag:
             raise InputError(self.path, f"has no {manifest}", "it is no whole archive of a run")
         out: dict[str, str] = {}
         for number, line in enumerate(self._text(manifest).splitlines(), start=1):
-            digest, _, listed = line.replace("%25", "%").partition("  ")
+            digest, _, listed = line.partition("  ")
             if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not listed:
                 raise InputError(f"{self.path}: {manifest}: line {number}", "is no hash and name")
             if listed in out:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,10 @@ differed from it."""
 
 MATTERS = ("Snakefile", "config.yaml", "envs", "profiles", "pyproject.toml", "workflow")
 """Parts of a checkout where a new file can change a result."""
+
+
+ENTRY = re.compile(r"(100644|100755) blob ([0-9a-f]{40}|[0-9a-f]{64})\t(.+)")
+"""A line of ``git ls-tree -r``."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,11 @@ def read(root: Path, *, allow_dirty: bool = False) -> Source:
     blobs = []
     for entry in entries:
         facts, _, name = entry.partition(b"\t")
-        mode, kind, blob = facts.decode().split(" ")
-        if kind != "blob" or mode == "120000":
-            raise InputError(name.decode(), "is a link or a submodule", "commit the files instead")
+        mode, _, blob = facts.decode().split(" ")
+        if mode not in ("100644", "100755") or b"\n" in name:
+            raise InputError(
+                name.decode(), "is a link, a submodule or of no name", "commit the file instead"
+            )
         blobs.append((blob, f"source/{name.decode()}"))
     members |= dict(zip((n for _, n in blobs), _contents(root, [b for b, _ in blobs]), strict=True))
     members[COMMIT] = _git(root, "cat-file", "commit", commit)
@@ -163,16 +170,19 @@ def prove(commit: str, names: Iterable[str], read: Callable[[str], bytes]) -> li
     if _object("commit", read(COMMIT), algorithm).hex() != commit:
         faults.append(f"{COMMIT} is not commit {commit}")
     files: dict[str, tuple[str, str]] = {}
-    for line in read(TREE).decode().splitlines():
-        facts, _, name = line.partition("\t")
-        mode, _, blob = facts.split(" ")
-        files[f"source/{name}"] = (mode, blob)
+    for line in read(TREE).removesuffix(b"\n").split(b"\n"):
+        entry = ENTRY.fullmatch(line.decode(errors="replace"))
+        if not entry:
+            return [*faults, f"{TREE}: {line[:60]!r} is no file of a commit"]
+        files[f"source/{entry[3]}"] = (entry[1], entry[2])
     source = {name for name in there if name.startswith("source/")}
     faults += [f"{n}: is not part of commit {commit[:12]}" for n in sorted(source - files.keys())]
     faults += [f"{n}: is missing" for n in sorted(files.keys() - source)]
     for name in sorted(source & files.keys()):
         if _object("blob", read(name), algorithm).hex() != files[name][1]:
             faults.append(f"{name}: is not the file of commit {commit[:12]}")
+    if source != files.keys():
+        return faults
     tree = _tree({n.removeprefix("source/"): facts for n, facts in files.items()}, algorithm)
     if f"tree {tree.hex()}".encode() != read(COMMIT).partition(b"\n")[0]:
         faults.append(f"{TREE} is not the list of files of commit {commit[:12]}")
