@@ -112,6 +112,10 @@ def publish(plan: Plan, root: Path, prove: bool = True) -> Published:
     if prove and new:
         _prove(dvc, results, new, index)
     index.write()
+    if store.has(plan.artifacts[plan.final]):
+        from subjectbench.archive import compared  # pandas takes its time
+
+        compared.write(plan, root)
     return Published(
         new,
         len(here) - len(new),
