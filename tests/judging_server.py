@@ -1,7 +1,12 @@
-"""An OpenAI-compatible server on loopback that misbehaves as it is told, and counts."""
+"""A server on loopback that misbehaves as it is told, and counts.
+
+By itself it is an OpenAI-compatible judge; tests/picture_server.py makes it speak as others do.
+"""
 
 from __future__ import annotations
 
+import email
+import email.policy
 import json
 import struct
 import threading
@@ -23,6 +28,8 @@ class Call:
     body: dict[str, Any]
     headers: dict[str, str]
     at: float
+    path: str = ""
+    form: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,24 @@ def error(status: int, message: str = "no", code: str | None = None, **headers: 
 
 
 def words_of(body: dict[str, Any]) -> str:
-    """All texts of a request, a line each."""
-    out = []
-    for message in body["messages"]:
+    """All texts of a request, a line each; of one for a picture its prompt."""
+    out = [body["prompt"]] if "prompt" in body else []
+    for content in body.get("contents", []):
+        out += [p["text"] for p in content["parts"] if "text" in p]
+    for message in body.get("messages", []):
         content = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
         out += [p["text"] for p in parts if p["type"] == "text"]
     return "\n".join(out)
+
+
+def form_of(raw: bytes, kind: str) -> dict[str, bytes]:
+    """Parts of a form by name."""
+    head = f"Content-Type: {kind}\r\n\r\n".encode()
+    parts = email.message_from_bytes(head + raw, policy=email.policy.HTTP).iter_parts()
+    return {
+        p.get_param("name", header="content-disposition"): p.get_payload(decode=True) for p in parts
+    }
 
 
 class JudgingServer:
@@ -78,6 +96,8 @@ class JudgingServer:
 
             def do_POST(self) -> None:
                 owner._answer(self)
+
+            do_GET = do_POST
 
             def log_message(self, *_: Any) -> None:
                 return None
@@ -102,13 +122,18 @@ class JudgingServer:
         self._server.server_close()
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        raw = handler.rfile.read(int(handler.headers.get("content-length", 0)))
+        kind = handler.headers.get("content-type", "")
+        form = form_of(raw, kind) if kind.startswith("multipart/") else {}
+        body = {n: v.decode() for n, v in form.items() if n != "image[]"} if form else {}
+        body = body or json.loads(raw or b"{}")
         with self._lock:
-            identity = json.dumps(body, sort_keys=True)
+            identity = handler.path + json.dumps(body, sort_keys=True)
             self._seen[identity] += 1
             headers = {name.lower(): value for name, value in handler.headers.items()}
             nth = self._seen[identity]
-            call = Call(words_of(body), nth, body, headers, time.monotonic())
+            said = (words_of(body), nth, body, headers, time.monotonic())
+            call = Call(*said, handler.path, form)
             self.calls.append(call)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
@@ -118,11 +143,11 @@ class JudgingServer:
         finally:
             with self._lock:
                 self._now -= 1
-        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-        data = text.encode()
+        told = answer.body if isinstance(answer.body, str | bytes) else json.dumps(answer.body)
+        data = told.encode() if isinstance(told, str) else told
         handler.send_response(answer.status)
-        told = {"content-type": "application/json", "content-length": str(len(data))}
-        for name, value in {**told, **answer.headers}.items():
+        usual = {"content-type": "application/json", "content-length": str(len(data))}
+        for name, value in {**usual, **answer.headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
         if answer.cut:

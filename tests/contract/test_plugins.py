@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tests.picture_server import PictureServer, desk
 
 from subjectbench import cards
 from subjectbench.config import Use, load_study
@@ -159,37 +160,53 @@ def group(prepared: prepare.Prepared) -> pd.DataFrame:
     return wanted[wanted["subject_id"] == prepared.subjects[0]].head(2)
 
 
-def build(name: str, prepared: Any) -> Generator:
+@pytest.fixture(scope="module")
+def pictures() -> Iterator[PictureServer]:
+    """Stands for the servers of all models behind one: each request is a new picture."""
+    server = PictureServer()
+    yield server
+    server.close()
+
+
+def build(name: str, prepared: Any, server: PictureServer) -> Generator:
     card = cards.load("generator", name)
     params = cards.params("generator", Use(card=name), name)
+    if cards.plugin("generator", card, name).remote:
+        params = params.model_copy(update={"base_url": server.url, "key_env": None})
     if "steps" in type(params).model_fields:  # the contract does not depend on how good it looks
         params = params.model_copy(update={"steps": 2})
-    return cards.plugin("generator", card, name)(params, card, prepared, "cpu")  # type: ignore[no-any-return]
+    generator: Generator = cards.plugin("generator", card, name)(params, card, prepared, "cpu")
+    generator.desk = desk(prepared.folder / "asked")
+    return generator
 
 
 @pytest.mark.parametrize("name", cards.names("generator"))
-def test_generator(name: str, prepared: prepare.Prepared, group: pd.DataFrame) -> None:
+def test_generator(
+    name: str, prepared: prepare.Prepared, group: pd.DataFrame, pictures: PictureServer
+) -> None:
     """GEN-04: a picture depends on its job, never on its neighbours."""
     needs_weights("generator", name)
     if cards.plugin("generator", cards.load("generator", name), name).external:
         rows, pictures = generate._group(None, prepared, group)
         assert pictures == {} and {r["status"] for r in rows} == {"external"}
         return
-    generator = build(name, prepared)
-    rows, pictures = generate._group(generator, prepared, group)
+    generator = build(name, prepared, pictures)
+    rows, made = generate._group(generator, prepared, group)
     assert [r["sample_id"] for r in rows] == list(group["sample_id"])
     assert {r["status"] for r in rows} == {"ok"}, rows
-    assert set(pictures) == {f"{r['sample_id']}.png" for r in rows}
+    assert set(made) == {f"{r['sample_id']}.png" for r in rows}
     assert all(isinstance(json.loads(r["details"]), dict) for r in rows)
-    assert generate._group(generator, prepared, group) == (rows, pictures)
-    again = build(name, prepared)
+    assert generate._group(generator, prepared, group) == (rows, made)
+    again = build(name, prepared, pictures)
     other_rows, other = generate._group(again, prepared, group.iloc[::-1])
-    assert (other_rows[::-1], other) == (rows, pictures)
+    assert (other_rows[::-1], other) == (rows, made)
     alone = generate._group(again, prepared, group.tail(1))
-    assert alone == (rows[-1:], {k: pictures[k] for k in alone[1]})
+    assert alone == (rows[-1:], {k: made[k] for k in alone[1]})
     changed = generate._group(again, prepared, group.assign(seed=group["seed"] + 1))[1]
     if name not in ("copy_reference", "shuffled_subject"):
-        assert changed != pictures, "the seed has no effect"
+        assert changed != made, "the seed has no effect"
+    for one in (generator, again):
+        one.close()
 
 
 class Scripted(Generator):

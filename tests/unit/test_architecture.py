@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "miniworld": {"records", "errors", "vocabulary", "hashing", "images"},
     "store": {"errors", "hashing"},
     "benchmarks": LIGHT | {"records", "images", "miniworld", "units"},
-    "generators": LIGHT | {"records", "images", "miniworld", "checkpoint", "batches"},
+    "generators": LIGHT
+    | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
     "asking": LIGHT | {"hashing", "progress"},
     "judges": LIGHT

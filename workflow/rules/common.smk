@@ -15,14 +15,14 @@ from snakemake.io import report as in_report
 from subjectbench.archive.index import refuse_remaking
 from subjectbench.cards import ROOT
 from subjectbench.config import load_study
-from subjectbench.plan import check_judges, has_gpu, make_plan
+from subjectbench.plan import check_asked, has_gpu, make_plan
 
 
 def plan_study():
     """Check the config and everything it names, before any work starts."""
     try:
         plan = make_plan(load_study(config, "config"))
-        check_judges(plan)
+        check_asked(plan)
         return plan
     except InputError as error:
         raise WorkflowError(f"\n\n{error}\n") from None
@@ -50,7 +50,7 @@ FINAL = str(PLAN.folder(PLAN.final))
 GPU = int(PLAN.study["run"]["device"] != "cpu" and has_gpu())
 
 
-# All jobs of one run share the budget of their judges.
+# All jobs of one run share its budgets.
 os.environ.setdefault("SUBJECTBENCH_RUN", uuid.uuid4().hex)
 
 
@@ -61,6 +61,16 @@ wildcard_constraints:
 def upstream(wildcards):
     """Files that the artifact with this key is made from."""
     return PLAN.upstream_paths(wildcards.key)
+
+
+def generate_remote(wildcards):
+    """1 if a server makes the pictures: the profile lets one such job run at once."""
+    return int(PLAN.artifacts[wildcards.key].job["remote"])
+
+
+def generate_gpu(wildcards):
+    """Pictures made here can use a GPU; asking a server needs none."""
+    return 0 if PLAN.artifacts[wildcards.key].job["remote"] else GPU
 
 
 def judge_remote(wildcards):

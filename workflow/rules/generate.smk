@@ -21,6 +21,7 @@ rule generate_images:
     conda:
         "../../envs/environment.yaml"
     resources:
-        gpu=GPU,
+        gpu=generate_gpu,
+        api=generate_remote,
     shell:
         "python -m subjectbench generate" " --key {wildcards.key:q}" " > {log:q} 2>&1"

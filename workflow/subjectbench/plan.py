@@ -268,7 +268,7 @@ class Bench:
                 {**asked.components("generate"), **data, **part},
                 {"benchmark": self.prepared.key},
                 ("samples.parquet", "images.zip"),
-                {**asked.job, **part},
+                {**asked.job, **part, "remote": asked.plugin.remote},
             )
         )
 
@@ -777,10 +777,10 @@ def _packages(value: Any) -> dict[str, str]:
     return out | (value.get("packages") or {} if isinstance(value, dict) else {})
 
 
-def check_judges(plan: Plan) -> None:
-    """Find what stands in the way of those judges that would be asked: no key, no archive.
+def check_asked(plan: Plan) -> None:
+    """Find what stands in the way of those who would be asked: no key, no archive.
 
-    A study whose answers are all there needs neither.
+    A study whose pictures and answers are all there needs neither.
 
     Raises:
         InputError: naming the field and the mend.
@@ -795,6 +795,16 @@ def check_judges(plan: Plan) -> None:
             # One with an encoder asks nobody else, and cannot be built without loading it.
             if not asked.card.encoder:
                 asked.plugin(asked.params, asked.card).check()
+    for artifact in plan.of_kind("generate"):
+        use = artifact.job["use"]
+        if artifact.job["remote"] and use not in seen and not store.has(artifact):
+            seen.append(use)
+            asked = Asked.of("generator", Use.model_validate(use), "config: generators")
+            for check in asked.plugin.checks(asked.params, asked.card, ROOT):
+                if not check.ok:
+                    raise InputError(
+                        f"config: generators: {use['name'] or use['card']}", check.found, check.mend
+                    )
 
 
 def has_gpu() -> bool:

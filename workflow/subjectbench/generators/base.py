@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from pydantic import AfterValidator, BaseModel
 
 from subjectbench.cards import GeneratorCard
+from subjectbench.config import Generating
 from subjectbench.vocabulary import Status
 
 if TYPE_CHECKING:
@@ -59,6 +60,23 @@ class Outcome:
     image: Image.Image | None
     status: Status = Status.OK
     details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where and how a job asks servers; none of it changes an answer.
+
+    Args:
+        results: folder of the store; ``pictures`` in it keeps what was bought.
+        limits: concurrency, retries, budget.
+        run: name of the run whose budget counts; processes may share it.
+        title: of the job, in messages.
+    """
+
+    results: Path
+    limits: Generating
+    run: str
+    title: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +129,11 @@ class Generator(ABC):
     kept: Kept | None = None
     """Set by the stage, for generators whose single pictures are worth saving."""
 
+    remote: ClassVar[bool] = False
+    """True if a server makes the pictures; then the stage sets ``desk``."""
+
+    desk: Desk | None = None
+
     class Params(BaseModel):
         """Parameters of the card; subclasses extend it with ``extra='forbid'``."""
 
@@ -148,3 +171,7 @@ class Generator(ABC):
     @abstractmethod
     def generate(self, jobs: list[Job]) -> list[Outcome]:
         """Return one outcome per job, in order. All jobs of a call share one subject."""
+
+    def close(self) -> None:
+        """Give up what is open; called once, after the last picture or a failure."""
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+
+RUN_VARIABLE = "SUBJECTBENCH_RUN"
+"""Environment variable that names a run, over all of whose jobs a budget is counted."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Context:
         if self.run.device == "cuda" and not torch.cuda.is_available():
             raise InputError("config: run.device", "no CUDA device here", "use auto or cpu")
         return self.run.device
+
+    @property
+    def run_name(self) -> str:
+        """Name of the run whose budget counts; of a job by itself, its key."""
+        return os.environ.get(RUN_VARIABLE, self.artifact.key)
 
     def upstream(self, role: str) -> Path:
         """Folder of the upstream artifact in a role."""

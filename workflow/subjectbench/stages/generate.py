@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from subjectbench import images, progress, records
-from subjectbench.generators.base import Generator, Job, Outcome
+from subjectbench.generators.base import Desk, Generator, Job, Outcome
 from subjectbench.records import Status
 from subjectbench.stages.base import (
     Context,
@@ -43,6 +44,8 @@ def run(context: Context) -> None:
                 if generator is None and not plugin.external:
                     generator = plugin(params, card, prepared, _device(plugin, context))
                     generator.kept = kept
+                    generator.desk = _desk(context)
+                    closing.callback(generator.close)
                 done = [_group(generator, prepared, group) for group in groups]
                 partial.save(name, pickle.dumps(done))
                 kept.clear()
@@ -56,7 +59,8 @@ def run(context: Context) -> None:
         images.write_zip(folder / "images.zip", pictures)
         return count(r["status"] for r in rows)
 
-    context.store.make(context.artifact, build)
+    with ExitStack() as closing:
+        context.store.make(context.artifact, build)
 
 
 class _Saved(Mapping[str, bytes]):
@@ -89,6 +93,11 @@ class _Saved(Mapping[str, bytes]):
 
 def _device(plugin: type[Generator], context: Context) -> str:
     return context.device if plugin.uses_torch else "cpu"
+
+
+def _desk(context: Context) -> Desk:
+    limits = context.run.generating
+    return Desk(context.store.results, limits, context.run_name, context.artifact.name)
 
 
 def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:

@@ -6,7 +6,6 @@ try asks only what is missing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,9 +26,6 @@ from subjectbench.stages.prepare import Prepared, open_png
 from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Partial
 from subjectbench.units import Unit
-
-RUN_VARIABLE = "SUBJECTBENCH_RUN"
-"""Environment variable that names a run, over all of whose jobs a budget is counted."""
 
 
 def run(context: Context) -> None:
@@ -89,7 +85,7 @@ def open_engine(context: Context, store: Transcripts) -> Engine:
         store,
         context.run.judging,
         card.price,
-        os.environ.get(RUN_VARIABLE, context.artifact.key),
+        context.run_name,
         context.artifact.name,
         then=follow_up,
     )
