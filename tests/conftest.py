@@ -21,6 +21,15 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 VIT_MEAN, VIT_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Environments of external programs are made once a run, and not in the user's cache."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    os.environ["SUBJECTBENCH_CACHE"] = str(base / "programs")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
     """``shared(name)``: a path in ``$SUBJECTBENCH_SHARED`` or ``../shared``, or a skip."""

@@ -32,8 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "miniworld": {"records", "errors", "vocabulary", "hashing", "images"},
     "store": {"errors", "hashing"},
     "benchmarks": LIGHT | {"records", "images", "miniworld", "units"},
+    "environments": {"errors", "hashing"},
     "generators": LIGHT
-    | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"},
+    | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"}
+    | {"environments", "progress"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
     "asking": LIGHT | {"hashing", "progress"},
     "judges": LIGHT
