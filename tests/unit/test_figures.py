@@ -8,36 +8,49 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
-from subjectbench import cells, composition, figures, records, writing
+from subjectbench import cards, cells, composition, figures, records, writing
+from subjectbench.config import load_study
+from subjectbench.plan import make_plan
 
 PARADIGMS = [*records.PARADIGMS, cells.TOTAL]
 
 
 @pytest.fixture
 def drawn(tmp_path: Path) -> Callable[[Callable[[], Figure]], list[str]]:
-    """Draw twice: the same bytes each time; returns the words in the picture."""
+    """Draw twice: the same bytes each time, no warning, readable at the width of a page.
+
+    Returns the words in the picture.
+    """
 
     def draw(make: Callable[[], Figure]) -> list[str]:
         files = []
         for name in ("a", "b"):
-            with matplotlib.rc_context(figures.STYLE):
-                figures.save(make(), tmp_path / name)
+            with matplotlib.rc_context(figures.STYLE), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                figure = make()
+                sizes = {t.get_fontsize() for t in figure.findobj(Text) if t.get_text().strip()}
+                figures.save(figure, tmp_path / name)
             files.append((tmp_path / f"{name}.svg").read_text("utf-8"))
         assert files[0] == files[1]
         assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
         with Image.open(tmp_path / "a.png") as picture:
-            assert picture.width < 1300  # as wide as a page at 160 dots per inch
+            inches = picture.width / 160
+        assert inches < figures.WIDTH + 0.05, inches
+        assert min(sizes) * min(1, figures.WIDTH / inches) > figures.SMALLEST - 0.05, min(sizes)
         return re.findall(r"<text[^>]*>([^<]+)</text>", files[0])
 
     return draw
@@ -104,16 +117,20 @@ def test_composition(drawn: Any) -> None:
     assert "8 cases of 2 references" in drawn(lambda: figures.composition(from_file(none)))
 
 
-def test_units_by_category(drawn: Any) -> None:
+def counted_units(all_cases: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = []
     for case in range(8):  # the last four cases of twelve have no units
         for name in ["colour", "shape", "style"][: 1 + case % 3]:
             row = {"case_id": f"c{case}", "unit_id": f"part/{name}", "status": "ok", "name": name}
             row |= {"level": "part", "relevance": "image_only", "weight": 2.0, "question": "?"}
             rows.append(row | {"tool": "vqa", "details": "{}"})
-    units, all_cases = records.table("units", rows, "test"), cases([*records.PARADIGMS] * 3)
+    units = records.table("units", rows, "test")
     table = from_file(composition.units_by_category(units, all_cases))
-    counts = from_file(composition.unit_counts(units, all_cases))
+    return table, from_file(composition.unit_counts(units, all_cases))
+
+
+def test_units_by_category(drawn: Any) -> None:
+    table, counts = counted_units(cases([*records.PARADIGMS] * 3))
     words = drawn(lambda: figures.units_by_category(table, counts))
     assert {"kind 0", "kind 2", "text and image", "setting", "units of a case"} <= set(words)
 
@@ -199,6 +216,7 @@ def test_radar(drawn: Any) -> None:
     table.loc[1, ["mean", "ci_low", "ci_high"]] = None  # a gap in A's line
     assert {"A", "B", "kind 4", "quality", "M"} <= set(drawn(lambda: figures.radar(table)))
     many = broken_down([f"kind {i}" for i in range(29)], ["A"])
+    many = many[many["dimension"] == "quality"]
     assert "kind 28" in drawn(lambda: figures.radar(many))
     figure = figures.radar(table)
     line = figure.axes[0].get_lines()[0]
@@ -284,6 +302,122 @@ def test_fig03_what_no_font_has_is_marked_and_said(
         assert "no font has U+53C2, U+7167, U+732B;" in capsys.readouterr().err
     finally:
         figures._fonts.cache_clear()
+
+
+NAMES = ["λ-ECLIPSE", "参照モデル", "고양이", "Zoë"]
+
+
+def board(names: list[str]) -> pd.DataFrame:
+    rows = []
+    for i, title in enumerate(names):
+        row: dict[str, Any] = {"generator": f"m{i}", "title": title, "note": ""}
+        for dimension, mean in (("preservation", 0.2 + 0.1 * i), ("following", 0.9 - 0.2 * i)):
+            row |= {f"{dimension}_mean": mean, f"{dimension}_n": 9, f"{dimension}_coverage": 1.0}
+            row |= {f"{dimension}_ci_low": mean - 0.1, f"{dimension}_ci_high": mean + 0.1}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def named(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The frame with its values of a column replaced by NAMES, in order."""
+    known = dict(zip(dict.fromkeys(frame[column]), itertools.cycle(NAMES), strict=False))
+    return frame.assign(**{column: frame[column].map(known)})
+
+
+def any_script() -> dict[str, Callable[[], Figure]]:
+    levels, square = broken_down(NAMES, NAMES), Image.new("RGB", (8, 8), "red")
+    labelled = named(labelled_cases(48).assign(paradigm="local_editing"), "category")
+    both = {NAMES[0]: labelled, NAMES[1]: labelled}
+    rows = ["reference", *NAMES]
+    table, units = chosen(["a", "b", "c", "d"])
+    table = named(table, "title")
+    ablated = agreed().rename(columns={"metric_title": "setting"})
+    ablated = ablated[ablated["paradigm"] == cells.TOTAL]
+    ablated = ablated.assign(**{f"difference{e}": 0.1 for e in ("", "_ci_low", "_ci_high")})
+    titles = dict(zip(("preservation", "following"), NAMES, strict=False))
+    return {
+        "breakdown": lambda: figures.breakdown(levels, NAMES[0]),
+        "radar": lambda: figures.radar(levels),
+        "preservation_following": lambda: figures.preservation_following(
+            board(NAMES), titles, NAMES
+        ),
+        "distributions": lambda: figures.distributions(composition.distributions(both)),
+        "hierarchy": lambda: figures.hierarchy(composition.hierarchy(labelled)),
+        "composition": lambda: figures.composition(composition.by_category(labelled)),
+        "alignment": lambda: figures.alignment(named(agreed(), "metric_title")),
+        "ablation": lambda: figures.ablation(named(ablated, "setting")),
+        "units_by_category": lambda: figures.units_by_category(*counted_units(labelled)),
+        "gallery": lambda: figures.gallery(
+            [("style", name) for name in NAMES], [(name, [square] * 4) for name in rows]
+        ),
+        "disagreements": lambda: figures.disagreements(
+            table, units, {}, {}, dict.fromkeys(("c1", "c2"), " ".join(NAMES)),
+            {"ufo": "λ", "clip_i": "参照"},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(any_script()))
+def test_fig03_names_in_any_script(name: str, tmp_path: Path, capsys: Any) -> None:
+    """No box, no warning, nothing lost: Latin, Greek, Chinese, Japanese and Korean."""
+    with matplotlib.rc_context(figures.STYLE), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures.save(any_script()[name](), tmp_path / name)
+    text = "".join(re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / f"{name}.svg").read_text()))
+    wanted = NAMES[:2] if name in ("alignment", "ablation") else NAMES
+    assert all(one in text for one in wanted) and figures.NO_GLYPH not in text
+    assert not capsys.readouterr().err
+
+
+SEEN_BY = {
+    "everybody": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+"""Linear RGB as it is seen; Machado, Oliveira and Fernandes 2009, severity 1.0."""
+
+
+def lab(linear: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear sRGB under D65."""
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    x = linear @ np.array(to_xyz).T / [0.9505, 1.0, 1.089]
+    f = np.where(x > 0.008856, np.cbrt(x), 7.787 * x + 16 / 116)
+    return np.stack(
+        [116 * f[:, 1] - 16, *(k * (f[:, i] - f[:, i + 1]) for i, k in ((0, 500), (1, 200)))], 1
+    )
+
+
+@pytest.mark.parametrize("who", list(SEEN_BY))
+def test_colours_differ_for_everybody(who: str) -> None:
+    """Ten colours at least 10 apart (2.3 is just noticeable); every model has its marker too."""
+    looks = figures.style([f"{i}" for i in range(30)])
+    assert len({(tuple(look["color"]), look["marker"]) for look in looks.values()}) == 30
+    colours = np.array([look["color"] for look in looks.values()][:10])
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    seen = lab(np.clip(linear @ np.array(SEEN_BY[who]).T, 0, 1))
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+    assert apart[np.triu_indices(10, 1)].min() > 10
+
+
+@pytest.mark.parametrize("study", ["config.yaml", "workflow/studies/miniworld_ufo.yaml"])
+def test_every_figure_has_its_values_beside_it(study: str) -> None:
+    (report,) = make_plan(load_study(cards.read_yaml(cards.ROOT / study))).of_kind("report")
+    assert len(report.job["figures"]) > 5
+    for name in report.job["figures"]:
+        assert {f"tables/{name}.csv", f"figures/{name}.csv"} & set(report.files), name
 
 
 def test_fig04_no_display_is_needed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ matplotlib.use("Agg")  # also where MPLBACKEND names a window system
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib import font_manager
+from matplotlib import font_manager, patheffects
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -39,15 +39,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MARKERS = "oDs^vPX*<>phd8"
-WIDTH = 7.2
-"""Inches: the text width of a two-column page."""
+WIDTH = 6.5
+"""Inches: the text width of a page."""
+
+SMALLEST = 6.0
+"""Points: no text is smaller, where a figure is printed as wide as the page."""
 
 STYLE: Any = {
     "svg.hashsalt": "subjectbench",  # the same ids, so the same bytes
     "svg.fonttype": "none",
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "legend.fontsize": 7.5,
+    "font.size": 7.5,
+    "axes.titlesize": 8.5,
+    "legend.fontsize": 7,
     "axes.grid": True,
     "grid.alpha": 0.3,
     "axes.spines.top": False,
@@ -63,6 +66,17 @@ def style(names: Sequence[str]) -> dict[str, dict[str, Any]]:
         name: {"color": palette[i % 10], "marker": MARKERS[i % len(MARKERS)]}
         for i, name in enumerate(names)
     }
+
+
+def _legend(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], place: str = "lower"
+) -> None:
+    """Put a legend below (or above) the panels, in as many columns as the page has room for."""
+    longest = max(sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in t) for t in labels)
+    columns = int(WIDTH / (0.5 + 0.058 * longest))  # a sample and its gap, and letters of 7 points
+    columns = min(max(1, columns), len(labels))
+    where: Any = f"outside {place} center"
+    figure.legend(handles, labels, loc=where, ncols=columns, frameon=False)
 
 
 FALLBACK_FONT = "cvttf_NotoSansCJK_Regular"
@@ -121,8 +135,9 @@ def save(figure: Figure, stem: Path) -> None:
     _make_legible(figure, stem.name)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Glyph .* missing")
-        figure.savefig(f"{stem}.svg", metadata={"Date": None}, bbox_inches="tight")
-        figure.savefig(f"{stem}.png", dpi=160, metadata={"Software": None}, bbox_inches="tight")
+        tight: Any = {"bbox_inches": "tight", "pad_inches": 0.02}
+        figure.savefig(f"{stem}.svg", metadata={"Date": None}, **tight)
+        figure.savefig(f"{stem}.png", dpi=160, metadata={"Software": None}, **tight)
     plt.close(figure)
 
 
@@ -150,13 +165,16 @@ def breakdown(table: pd.DataFrame, level_name: str) -> Figure:
             axis.errorbar(
                 x, rows["mean"], yerr=error, label=name, linewidth=1, markersize=4, **looks[name]
             )
-        axis.set_xticks(range(len(levels)), levels, rotation=0 if len(levels) < 5 else 40)
+        axis.set_xticks(range(len(levels)), [_words(level) for level in levels])
+        if len(levels) > 4:
+            for label in axis.get_xticklabels():
+                label.set(rotation=40, ha="right", rotation_mode="anchor")
         metric = mine["metric_title"].iloc[0]
         axis.set_title(f"{dimension}\n{metric}")
         axis.set_xlabel(level_name)
     axes[0][0].set_ylabel("mean score")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    _legend(figure, handles, labels)
     return figure
 
 
@@ -172,7 +190,7 @@ def preservation_following(
     """
     looks = style(names)
     front = pareto(board)
-    figure, axis = plt.subplots(figsize=(WIDTH * 0.8, 3.8), layout="constrained")
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.9, 3.6), layout="constrained")
     for row in board.to_dict("records"):
         x, y = row["following_mean"], row["preservation_mean"]
         if pd.isna(x) or pd.isna(y):
@@ -246,7 +264,7 @@ def benchmarks(
         axis.set_title(f"{dimension}\n{metric}")
         axis.set_xlabel("mean score")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    _legend(figure, handles, labels)
     return figure
 
 
@@ -292,7 +310,7 @@ def agreement(table: pd.DataFrame) -> Figure:
         axis.set_title(dimension)
         axis.set_xlabel("Spearman ρ, pooled")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(sources), frameon=False)
+    _legend(figure, handles, labels)
     return figure
 
 
@@ -309,19 +327,13 @@ def radar(table: pd.DataFrame) -> Figure:
     looks = style(names)
     dimensions = [d for d in DIMENSIONS if d in set(table["dimension"])]
     levels = list(dict.fromkeys(table["level"]))
-    wide = len(levels) <= 14  # beyond that, names need a panel as wide as the page
-    columns = len(dimensions) if wide else 1
-    lines = 1 if wide else len(dimensions)
-    figure, axes = plt.subplots(
-        lines,
-        columns,
-        figsize=(WIDTH, 3.05 if wide else 5.2 * lines),
-        squeeze=False,
-        subplot_kw={"projection": "polar"},
-        layout="constrained",
-    )
+    beside = len(levels) <= 14  # beyond that, names need a panel as wide as the page
+    columns = 2 if beside else 1
+    lines = -(-len(dimensions) // columns)
+    figure = plt.figure(figsize=(WIDTH, (2.8 if beside else 5.0) * lines), layout="constrained")
     angles = [2 * math.pi * i / len(levels) for i in range(len(levels))]
-    for axis, dimension in zip(axes.flat, dimensions, strict=True):
+    for number, dimension in enumerate(dimensions, start=1):
+        axis: Any = figure.add_subplot(lines, columns, number, projection="polar")
         mine = table[table["dimension"] == dimension]
         for name in names:
             means = mine[mine["title"] == name].set_index("level")["mean"].reindex(levels)
@@ -341,21 +353,36 @@ def radar(table: pd.DataFrame) -> Figure:
             axis.set_ylim(low - 2 * room, high + room)
         axis.set_theta_zero_location("N")
         axis.set_theta_direction(-1)
-        labels = [_in_lines(_words(level), 12 if wide else 22) for level in levels]
-        axis.set_xticks(angles, labels, fontsize=5.5 if wide else 6.5)
+        labels = [_in_lines(_words(level), 22) for level in levels]
+        axis.set_xticks(angles, labels, fontsize=6.5)
         for label, angle in zip(axis.get_xticklabels(), angles, strict=True):
             side = math.sin(angle)
             label.set_horizontalalignment(
                 "center" if abs(side) < 0.05 else "left" if side > 0 else "right"
             )
-        axis.tick_params(axis="x", pad=-3 if wide else -2)
-        axis.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(3))
-        axis.tick_params(axis="y", labelsize=5.5, colors="0.35")
-        axis.set_rlabel_position(180 / len(levels))
+        axis.tick_params(axis="x", pad=-2)
+        _write_radii(axis, math.pi / len(levels))
         axis.set_title(f"{dimension}\n{mine['metric_title'].iloc[0]}")
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if beside and len(dimensions) % 2:  # where the next panel would be
+        rest = figure.add_subplot(lines, columns, len(dimensions) + 1)
+        rest.set_axis_off()
+        rest.legend(handles, labels, loc="center", frameon=False)
+    else:
+        _legend(figure, handles, labels)
     return figure
+
+
+def _write_radii(axis: Any, angle: float) -> None:
+    """Label the circles of a polar panel above its lines, which would cover them."""
+    low, high = axis.get_ylim()
+    found = matplotlib.ticker.MaxNLocator(3).tick_values(low, high)
+    ticks = [tick for tick in found if low < tick < high]
+    axis.set_yticks(ticks, [""] * len(ticks))
+    halo = [patheffects.withStroke(linewidth=1.5, foreground="white")]
+    for tick in ticks:
+        look = {"ha": "center", "va": "center", "color": "0.2", "path_effects": halo, "zorder": 9}
+        axis.text(angle, tick, f"{tick:g}", fontsize=SMALLEST, **look)
 
 
 def distributions(table: pd.DataFrame) -> Figure:
@@ -399,7 +426,7 @@ def distributions(table: pd.DataFrame) -> Figure:
     axis.set_xlabel("subjects")
     if len(benchmarks) > 1:
         handles, labels = axis.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        _legend(figure, handles, labels)
     return figure
 
 
@@ -458,7 +485,7 @@ def _write_on_ring(axis: Any, text: str, angle: float, radius: float, along: boo
         rotation=turn + 180 * upside_down,
         ha="center",
         va="center",
-        fontsize=6.5 if along else 5.5,
+        fontsize=6.5 if along else SMALLEST,
     )
 
 
@@ -508,7 +535,7 @@ def reference_map(table: pd.DataFrame, encoder: str) -> Figure:
     group = known["benchmark"] if compared else known["kind"].fillna(UNLABELLED)
     names = list(dict.fromkeys(group))
     looks = style(names)
-    figure, axis = plt.subplots(figsize=(WIDTH * 0.8, 4.0), layout="constrained")
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.9, 4.0), layout="constrained")
     size = 6 if len(known) < 200 else 3.5
     for name in names:
         mine = known[group == name]
@@ -529,7 +556,7 @@ def reference_map(table: pd.DataFrame, encoder: str) -> Figure:
                     (row["x"], row["y"]),
                     (4, 2),
                     textcoords="offset points",
-                    fontsize=5.5,
+                    fontsize=SMALLEST,
                 )
     axis.set_xticks([])
     axis.set_yticks([])
@@ -558,12 +585,21 @@ def gallery(
         rows: title and pictures; None where there is no picture.
         notes: (row, column) -> a few characters to write into the corner of a picture.
     """
+    left = 1.2 / WIDTH  # room for titles
+    side = (1 - left) * WIDTH / len(columns)
     figure, axes = plt.subplots(
         len(rows),
         len(columns),
-        figsize=(WIDTH, 0.98 * len(rows)),
+        figsize=(WIDTH, side * len(rows)),
         squeeze=False,
-        gridspec_kw={"wspace": 0.06, "hspace": 0.06},
+        gridspec_kw={
+            "wspace": 0.06,
+            "hspace": 0.06,
+            "left": left,
+            "right": 1,
+            "bottom": 0,
+            "top": 1,
+        },
     )
     for y, (line, (title, pictures)) in enumerate(zip(axes, rows, strict=True)):
         for x, (axis, picture) in enumerate(zip(line, pictures, strict=True)):
@@ -576,11 +612,11 @@ def gallery(
                 axis.text(0.5, 0.5, "no picture", ha="center", va="center", fontsize=6)
             else:
                 axis.imshow(picture, interpolation="nearest")
-        line[0].text(
-            -0.08, 0.5, title, transform=line[0].transAxes, ha="right", va="center", fontsize=7
-        )
+        at = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
+        line[0].text(-0.08, 0.5, _in_lines(title, 20), fontsize=6.5, **at)
     for axis, (scenario, prompt) in zip(axes[0], columns, strict=True):
-        axis.set_title(f"{scenario}\n{_in_lines(prompt, 16)}", fontsize=6)
+        words = _in_lines(prompt, max(9, int(side / 0.052)))
+        axis.set_title(f"{_words(scenario)}\n{words}", fontsize=SMALLEST)
     return figure
 
 
@@ -614,7 +650,7 @@ def composition(table: pd.DataFrame) -> Figure:
     for kind in kinds:
         tier = f" (tier {TIERS[kind]})" if kind in TIERS else ""
         axis.barh(
-            rows["category"],
+            rows.index,
             rows[kind],
             left=left,
             color=looks[kind]["color"],
@@ -629,6 +665,7 @@ def composition(table: pd.DataFrame) -> Figure:
     for y, (n, share) in enumerate(zip(rows["cases"], rows["conflicting"], strict=True)):
         if not pd.isna(share):
             axis.text(n, y, f" {share:.0%} conflicting", va="center", fontsize=6.5)
+    axis.set_yticks(rows.index, rows["category"])
     axis.margins(x=0.16)
     axis.grid(visible=False)
     axis.locator_params(axis="x", integer=True)
@@ -636,7 +673,7 @@ def composition(table: pd.DataFrame) -> Figure:
     share = total["conflicting"]
     title = f"{total['cases']} cases of {total['references']} references"
     axis.set_title(title if pd.isna(share) else f"{title}, {share:.2%} conflicting")
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    _legend(figure, *axis.get_legend_handles_labels())
     return figure
 
 
@@ -658,7 +695,7 @@ def units_by_category(table: pd.DataFrame, counts: pd.DataFrame) -> Figure:
         looks, left = style(kinds), pd.Series(0.0, index=rows.index)
         for kind in kinds:
             axis.barh(
-                rows["category"],
+                rows.index,
                 rows[kind],
                 left=left,
                 color=looks[kind]["color"],
@@ -666,11 +703,12 @@ def units_by_category(table: pd.DataFrame, counts: pd.DataFrame) -> Figure:
                 label=_words(kind),
             )
             left = left + rows[kind].fillna(0)
+        axis.set_yticks(rows.index, rows["category"] if axis is axes[0] else [""] * len(rows))
+        axis.set_ylim(-0.6, len(rows) - 0.4)
         axis.set_title(f"by {name}")
         axis.set_xlabel("mean units per case")
         axis.grid(visible=False)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
-    axes[1].set_yticklabels([])
     categories = list(dict.fromkeys(counts["category"]))
     looks = style(categories)
     for name in categories:
@@ -725,10 +763,11 @@ def alignment(table: pd.DataFrame, ceiling: pd.DataFrame | None = None) -> Figur
                 )
         axis.axvline(0, color="0.5", linewidth=0.8)
         axis.set_yticks(range(len(metrics)), metrics)
+        axis.set_ylim(-0.6, len(metrics) - 0.4)
         axis.set_title(_words(level))
     figure.supxlabel("Spearman ρ per case, mean over cases", fontsize=8)
     handles, labels = axes[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    _legend(figure, handles, labels, "upper")
     return figure
 
 
@@ -768,12 +807,15 @@ def ablation(table: pd.DataFrame) -> Figure:
         axis.set_xlabel(name)
     axes[0].set_yticks(range(len(settings)), settings)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(sources), frameon=False)
+    _legend(figure, handles, labels)
     return figure
 
 
 UNITS_SHOWN = 8
 """Units per case in the figure of disagreements; the table has all."""
+
+MODELS_SHOWN = 8
+"""Models per case in it: those that the two metrics rank most differently."""
 
 _RELEVANCE = {"image_only": "image", "text_only": "text", "text_and_image": "both"}
 _YES, _NO = "#0173b2", "#d55e00"  # blue and vermilion of the colour-blind palette
@@ -827,7 +869,10 @@ class _Block:
         prompts: Mapping[str, str],
         titles: Mapping[str, str],
     ) -> None:
-        self.rows = rows
+        apart = (rows["rank"] - rows["baseline_rank"]).abs()
+        shown = apart.sort_values(ascending=False, kind="stable").index[:MODELS_SHOWN]
+        left_out = len(rows) - len(shown)
+        self.rows = rows = rows.loc[sorted(shown)]
         first = rows.iloc[0]
         ours, theirs = titles[first["metric"]], titles[first["baseline"]]
         source = first["source"]
@@ -847,9 +892,9 @@ class _Block:
             both = zip(rows[value], rows[rank], strict=True)
             cells = [(f"{_number(v, 2)} ({r:g})", "black") for v, r in both]
             self.lines.append((f"{name} (rank)", cells))
-        self._add_units(units)
+        self._add_units(units, left_out)
 
-    def _add_units(self, units: pd.DataFrame) -> None:
+    def _add_units(self, units: pd.DataFrame, left_out: int) -> None:
         names = units.drop_duplicates("unit")
         decided = names[names["decided"]].sort_values("weight", ascending=False, kind="stable")
         for unit in decided.head(UNITS_SHOWN).itertuples():
@@ -863,6 +908,7 @@ class _Block:
         more, same = max(0, len(decided) - UNITS_SHOWN), len(names) - len(decided)
         notes = [f"differ too: {more} more"] if more else []
         notes += [f"same for all: {same} more"] if same else []
+        notes += [f"{left_out} more models"] if left_out else []
         self.foot = "; ".join(notes)
 
     def height(self, side: float) -> float:
@@ -899,7 +945,7 @@ class _Block:
             text(0, y, line, fontsize=7)
             y -= self.LINE
         middle = [self.LEFT + side * (i + 0.48) for i in range(len(self.rows))]
-        small = {"ha": "center", "fontsize": min(6.5, 12 * side)}  # many models: narrow columns
+        small = {"ha": "center", "fontsize": SMALLEST}
         y -= self.LINE
         text(self.LEFT - 0.58 * side, y, "reference", **small)
         for x, title in zip(middle, self.rows["title"], strict=True):

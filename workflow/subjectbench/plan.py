@@ -762,6 +762,8 @@ class Planner:
                     "config.yaml",
                     *(f"tables/{name}" for name in tables.files),
                     *(f"figures/{name}.{ending}" for name in figures for ending in FIGURE_FORMATS),
+                    # What the others show is in the table of the same name.
+                    *(f"figures/{name}.csv" for name in figures if name not in names),
                 ),
                 job,
             )

@@ -13,7 +13,7 @@ import matplotlib
 import pandas as pd
 import yaml
 
-from subjectbench import alignment, figures, images, records, writing
+from subjectbench import alignment, figures, images, records, tables, writing
 from subjectbench.cards import ROOT
 from subjectbench.cells import POOLED
 from subjectbench.records import DIMENSIONS, Status
@@ -41,6 +41,9 @@ def run(context: Context) -> None:
         for name in job["figures"]:
             with matplotlib.rc_context(figures.STYLE):
                 figures.save(_figure(context, name, frames), folder / "figures" / name)
+            if name not in job["tables"]:
+                values = _values(context, name, frames)
+                (folder / "figures" / f"{name}.csv").write_text(writing.to_csv(values), "utf-8")
         config = yaml.safe_dump(job["study"], sort_keys=False, allow_unicode=True)
         (folder / "config.yaml").write_text(config)
         (folder / "index.html").write_text(page(context, frames), encoding="utf-8")
@@ -82,6 +85,21 @@ def _figure(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> Any
     if name == "disagreements":
         return _disagreements(context, frames["disagreements"], frames["disagreement_units"])
     return _gallery(context)
+
+
+def _values(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """What a figure shows that no table of its name holds."""
+    if name == "preservation_following":
+        board = frames["leaderboard"]
+        ends = ("mean", "ci_low", "ci_high", "n")
+        columns = [f"{d}_{end}" for d in ("following", "preservation") for end in ends]
+        front = tables.pareto(board)[["generator", "on_front"]]
+        shown = board[["generator", "title", *columns]]
+        return shown.merge(front, on="generator", how="left", validate="one_to_one")
+    chosen = pd.DataFrame([dict(case) for case in _chosen(Prepared(context.upstream("benchmark")))])
+    columns = ["case_id", "subject_id", "reference_id", "scenario", "paradigm", "prompt"]
+    samples = chosen["case_id"].map("{}-s0".format)
+    return chosen[columns].assign(sample_id=samples)
 
 
 def _names_beside(job: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -135,6 +153,16 @@ def _gallery(context: Context) -> Any:
     """A fixed choice of cases, spread over subjects and scenarios, for all models."""
     prepared = Prepared(context.upstream("benchmark"))
     titles = titles_of(context.artifact.job["generators"])
+    chosen = _chosen(prepared)
+    rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
+    for generator, title in titles.items():
+        wanted = [f"{c['case_id']}-s0" for c in chosen]
+        rows.append((title, _pictures(_shards(context, generator), wanted)))
+    return figures.gallery(_headings(chosen), rows)
+
+
+def _chosen(prepared: Prepared) -> list[Any]:
+    """Cases of the gallery."""
     subjects = prepared.subjects
     step = max(1, len(subjects) // GALLERY_CASES)
     chosen = []
@@ -142,11 +170,7 @@ def _gallery(context: Context) -> Any:
         cases = prepared.cases[prepared.cases["subject_id"] == subject]
         # Two cases per scenario: every second one of a later subject shows another scenario.
         chosen.append(cases.iloc[(2 * i) % len(cases)])
-    rows = [("reference", [prepared.picture(c["subject_id"]) for c in chosen])]
-    for generator, title in titles.items():
-        wanted = [f"{c['case_id']}-s0" for c in chosen]
-        rows.append((title, _pictures(_shards(context, generator), wanted)))
-    return figures.gallery(_headings(chosen), rows)
+    return chosen
 
 
 def _shards(context: Context, generator: str) -> list[Path]:
@@ -247,7 +271,8 @@ def _section(name: str, job: dict[str, Any], frame: pd.DataFrame | None) -> str:
     files = []
     if name in job["figures"]:
         text.append(f'<img src="figures/{name}.svg" alt="{html.escape(title)}">')
-        files += [f"figures/{name}.{ending}" for ending in ("svg", "png")]
+        endings = ("svg", "png") if frame is not None else ("svg", "png", "csv")
+        files += [f"figures/{name}.{ending}" for ending in endings]
     if frame is not None:
         shown = _table(writing.compact(_readable(name, frame, job)))
         # Long tables stay out of the way until asked for.
