@@ -52,6 +52,7 @@ def test_fresh_checkout_plans_everything(tmp_path: Path) -> None:
 
 
 def test_nothing_to_do_after_a_run(ran: Checkout) -> None:
+    """SMK-06; SMK-07: in a folder whose name holds a space and a quote."""
     assert ran.planned() == {}
 
 
@@ -61,6 +62,7 @@ def test_deleting_snakemakes_own_records_changes_nothing(ran: Checkout) -> None:
 
 
 def test_file_times_change_nothing(ran: Checkout) -> None:
+    """SMK-05."""
     rng = random.Random(0)
     for path in ran.folder.rglob("*"):
         os.utime(path, (when := rng.uniform(1e9, 2e9), when), follow_symlinks=False)

@@ -75,6 +75,8 @@ def _legend(
     longest = max(sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in t) for t in labels)
     columns = int(WIDTH / (0.5 + 0.058 * longest))  # a sample and its gap, and letters of 7 points
     columns = min(max(1, columns), len(labels))
+    lines = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.14 * max(0, lines - 3))  # panels keep theirs
     where: Any = f"outside {place} center"
     figure.legend(handles, labels, loc=where, ncols=columns, frameon=False)
 
