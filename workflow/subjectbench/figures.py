@@ -397,7 +397,8 @@ def distributions(table: pd.DataFrame) -> Figure:
     looks = style(benchmarks)
     by = {facet: rows for facet, rows in table.groupby("facet", sort=False)}
     categories = list(dict.fromkeys(by["category"]["level"]))
-    tall = 0.5 + 0.14 * len(categories)
+    several = len(benchmarks) > 1  # then points of one category lie below each other
+    tall = 0.5 + (0.08 + 0.07 * len(benchmarks) if several else 0.14) * len(categories)
     figure = plt.figure(figsize=(WIDTH, 2.6 + tall), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=[2.1, tall], width_ratios=[1, 2])
     for place, facet, unit in ((0, "difficulty", "subjects"), (1, "scenario", "cases")):
@@ -418,15 +419,16 @@ def distributions(table: pd.DataFrame) -> Figure:
     rows = by["category"]
     for i, name in enumerate(benchmarks):
         mine = rows[rows["benchmark"] == name].set_index("level").reindex(categories)
-        y = [p + (i - (len(benchmarks) - 1) / 2) * 0.6 / len(benchmarks) for p in range(len(mine))]
-        axis.plot(mine["subjects"], y, linestyle="none", markersize=4.5, label=name, **looks[name])
+        y = [p + (i - (len(benchmarks) - 1) / 2) * 0.75 / len(benchmarks) for p in range(len(mine))]
+        size = 3.5 if several else 4.5
+        axis.plot(mine["subjects"], y, linestyle="none", markersize=size, label=name, **looks[name])
     axis.set_yticks(range(len(categories)), categories, fontsize=6.5)
     axis.set_ylim(len(categories) - 0.5, -0.5)
     axis.set_xlim(left=-0.02 * rows["subjects"].max())
     axis.locator_params(axis="x", integer=True)
     axis.set_title("subjects by category")
     axis.set_xlabel("subjects")
-    if len(benchmarks) > 1:
+    if several:
         handles, labels = axis.get_legend_handles_labels()
         _legend(figure, handles, labels)
     return figure
