@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -273,6 +275,7 @@ def test_a_wrapper_that_is_no_python_runs_by_itself(build: Build, tmp_path: Path
         ({"environment": None}, "a .py wrapper needs an environment"),
         ({"interpreter": "/nowhere/python"}, "interpreter: /nowhere/python: is not there"),
         ({"files": {"ssr": "/nowhere.bin"}}, "files.ssr: /nowhere.bin: is not there"),
+        ({"wanted": ["ssr"]}, "params.files: must say where ssr is"),
         ({"repository": "https://example.org/x"}, "repository and commit need each other"),
         ({"repository": "https://example.org/x", "commit": "main"}, "commit"),
         ({"checkout": "/tmp"}, "checkout is a clone of a repository"),
@@ -509,6 +512,87 @@ def test_a_wrapper_is_python_of_its_environment(path: Path) -> None:
         assert isinstance(last, ast.Expr) and ast.unparse(last) == "serve(load)"
 
 
+def wrapper_module(name: str) -> Any:
+    """A wrapper's functions, without its last line, which would serve."""
+    path = ROOT / "workflow" / "wrappers" / f"{name}.py"
+    tree = ast.parse(path.read_text("utf-8"))
+    tree.body = [s for s in tree.body if ast.unparse(s) != "serve(load)"]
+    found: dict[str, Any] = {"__name__": name}
+    exec(compile(tree, str(path), "exec"), found)
+    return SimpleNamespace(**found)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "workflow" / "wrappers"))
+    import worker as found
+
+    return found
+
+
+def test_code_that_fetches_from_the_hub_gets_the_cards_weights_only(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", huggingface_hub.hf_hub_download)
+    (tmp_path / "theirs" / "sub").mkdir(parents=True)
+    weights = tmp_path / "theirs" / "sub" / "x.bin"
+    weights.write_bytes(b"1")
+    worker.pin_downloads({"them/theirs": str(tmp_path / "theirs")})
+    fetch = huggingface_hub.hf_hub_download
+    assert fetch(repo_id="them/theirs", filename="sub/x.bin") == str(weights)
+    for _ in range(2):  # DreamO looks for it in ./models afterwards
+        placed = fetch("them/theirs", "x.bin", subfolder="sub", local_dir=str(tmp_path / "models"))
+        assert placed == str(tmp_path / "models" / "sub" / "x.bin")
+        assert Path(placed).read_bytes() == b"1"
+    with pytest.raises(worker.Unusable, match="does not pin"):
+        fetch("somebody/else", "x.bin")
+    with pytest.raises(worker.Unusable, match="add it to 'files'"):
+        fetch("them/theirs", "y.bin")
+
+
+def test_a_prompt_without_its_subject_is_declined(worker: Any) -> None:
+    worker.require_subject(SimpleNamespace(subject="Mug", prompt="a red mug"))
+    with pytest.raises(worker.Declined, match="does not contain 'cup'") as error:
+        worker.require_subject(SimpleNamespace(subject="cup", prompt="a red mug"))
+    assert error.value.status == "not_applicable"
+
+
+def test_omnigen2_takes_the_negative_prompt_of_its_repository(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "inference.py"
+    script.write_text('p.add_argument("--negative_prompt", type=str, default="a, (b)", help="")\n')
+    module = wrapper_module("omnigen2")
+    assert module.negative_prompt() == "a, (b)"
+    script.write_text("")
+    with pytest.raises(worker.Unusable):
+        module.negative_prompt()
+
+
+def test_blip_diffusion_is_called_as_diffusers_has_it() -> None:
+    """The class is the same in the release of the wrapper's environment and in ours."""
+    from diffusers import BlipDiffusionPipeline
+
+    text = (ROOT / "workflow" / "wrappers" / "blip_diffusion.py").read_text("utf-8")
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pipeline"
+    ]
+    keywords = {str(k.arg): None for k in call.keywords}
+    signature = inspect.signature(BlipDiffusionPipeline.__call__)
+    bound = signature.bind(None, *call.args, **keywords)
+    assert list(bound.arguments)[1:5] == [
+        "prompt",
+        "reference_image",
+        "source_subject_category",
+        "target_subject_category",
+    ]
+
+
 @pytest.mark.parametrize("name", CARDS)
 def test_a_card_of_a_program_is_whole(name: str) -> None:
     card = cards.load("generator", name)
@@ -534,5 +618,11 @@ def test_a_card_of_a_program_is_whole(name: str) -> None:
     file = ROOT / params.environment
     for line in file.read_text("utf-8").splitlines():
         assert line.startswith("#") or environments._PIN.match(line), f"not pinned: {line}"
-    if params.repository:
-        assert params.commit
+    asked = {
+        node.slice.value
+        for node in ast.walk(settings)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and ast.unparse(node.value) == "setup.files"
+    }
+    assert asked == set(params.wanted), "the wrapper and the card know other files"

@@ -115,6 +115,36 @@ def require_subject(job) -> None:
         )
 
 
+def pin_downloads(folders: dict) -> None:
+    """Let code that fetches from the hub by itself get the card's weights, and nothing else.
+
+    Such code names no commit, so it would take whatever the hub has today. Call this before that
+    code is imported.
+
+    Args:
+        folders: repository on the hub to the folder of its weights.
+    """
+    import huggingface_hub
+
+    def given(repo_id, filename, subfolder=None, local_dir=None, **_):
+        if repo_id not in folders:
+            raise Unusable(f"the program asks the hub for {repo_id}, which the card does not pin")
+        inside = Path(subfolder or "") / filename
+        file = Path(folders[repo_id]) / inside
+        if not file.is_file():
+            raise Unusable(f"{file} is not there: add it to 'files' of the weights in the card")
+        if local_dir is None:
+            return str(file)
+        link = Path(local_dir) / inside
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary = link.with_name(f".{link.name}.{os.getpid()}")
+        temporary.symlink_to(file.resolve())
+        temporary.replace(link)
+        return str(link)
+
+    huggingface_hub.hf_hub_download = given
+
+
 def seed_everything(seed: int) -> None:
     """Seed Python, and numpy and torch where they are loaded; done before every job."""
     random.seed(seed)

@@ -79,6 +79,9 @@ class Command(Generator):
             json_schema_extra=LOCATION,
             description="Further files or folders by name, e.g. weights that no hub has",
         )
+        wanted: list[str] = Field(
+            default_factory=list, description="Names that 'files' must have before anything runs"
+        )
         template: Template = Field(
             default="{prompt}", description="How {prompt} and {subject} are woven into the text"
         )
@@ -150,6 +153,12 @@ class Command(Generator):
         Raises:
             InputError: a file is not there, or a clone is not at its commit or has changes.
         """
+        if missing := sorted(set(params.wanted) - set(params.files)):
+            raise InputError(
+                f"{card.title}: params.files",
+                f"must say where {' and '.join(missing)} is",
+                f"set it in the study: files: {{{missing[0]}: PATH}}; the card says whence",
+            )
         named = {"wrapper": params.wrapper, "environment": params.environment}
         named |= {"interpreter": params.interpreter}
         named |= {f"files.{name}": place for name, place in params.files.items()}
