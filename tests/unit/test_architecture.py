@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hashing": set(),
     "units": {"config"},
     "batches": set(),
+    "devices": {"errors"},
     "progress": set(),
     "vocabulary": set(),
     "records": {"errors", "vocabulary"},
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environments": {"errors", "hashing"},
     "generators": LIGHT
     | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"}
-    | {"environments", "progress"},
+    | {"devices", "environments", "progress"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
     "asking": LIGHT | {"hashing", "progress"},
     "judges": LIGHT
@@ -126,4 +127,4 @@ def test_the_identity_leaves_out_only_rooms_that_change_no_result() -> None:
     from subjectbench.store import identity
 
     rooms = {m.removeprefix("subjectbench").removeprefix(".") for m in identity.NEUTRAL}
-    assert rooms == {"", "errors", "config", "cards", "plan", "cli", "progress"}
+    assert rooms == {"", "errors", "config", "cards", "plan", "cli", "progress", "devices"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -217,21 +218,83 @@ def _checked(model: Any, info: dict[str, Any], where: Path, ignore: tuple[str, .
     return model
 
 
-def check_tensors(model: Any, file: Path) -> None:
-    """Compare a loaded model with the file that it came from; diffusers only logs differences.
+UNUSED = ("text_model.embeddings.position_ids", "vision_model.vision_model.embeddings.position_ids")
+"""Beginnings of names in old files of tensors that transformers now makes itself."""
+
+
+def pipeline(
+    path: Path,
+    classes: tuple[str, ...],
+    dtype: str = "float32",
+    variant: str | None = None,
+    **given: Any,
+) -> Any:
+    """Load a diffusers pipeline on the CPU, every model in it whole.
+
+    Args:
+        path: folder as ``save_pretrained`` leaves it.
+        classes: names of the pipelines in diffusers that will do.
+        dtype: name of a torch type.
+        variant: infix of the files to take, e.g. ``fp16``.
+        given: parts that are loaded already, or None for those to leave out; one that the
+            pipeline does not have is ignored.
 
     Raises:
-        InputError: a tensor is missing in the file, or the model does not know it.
+        InputError: no such pipeline, or a tensor of a model is missing, unexpected or of another
+            shape. diffusers would fill a missing one with random numbers and go on.
     """
-    from safetensors import safe_open
+    import diffusers
+    import torch
 
-    with safe_open(file, "pt") as stored:
-        found = set(stored.keys())
-    wanted = set(model.state_dict())
-    for fault, keys in (("missing", wanted - found), ("unexpected", found - wanted)):
-        if keys:
-            raise InputError(
-                file,
-                f"{len(keys)} tensors {fault}, first '{min(keys)}'",
-                "use the right checkpoint",
-            )
+    index = path / "model_index.json"
+    try:
+        parts = json.loads(index.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(index, f"cannot be read: {error}", "name a diffusers folder") from error
+    name = parts.get("_class_name")
+    if name not in classes:
+        mend = f"this plug-in runs {', '.join(classes)}"
+        raise InputError(index, f"is of the class {name}", mend)
+    given = {part: value for part, value in given.items() if part in parts}
+    for part, entry in parts.items():
+        # Other entries are settings of the pipeline, or parts that it does without.
+        if part not in given and isinstance(entry, list) and entry[1]:
+            model = _model_class(*entry)
+            if model:
+                given[part] = _load_part(model, path / part, dtype, variant)
+    try:
+        return getattr(diffusers, name).from_pretrained(
+            path, dtype=getattr(torch, dtype), local_files_only=True, **given
+        )
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(path, f"cannot be loaded: {reason}", "restore the files") from error
+
+
+def _model_class(library: str, name: str) -> Any:
+    """Class of a part that has weights; None for tokenizers, schedulers and the like."""
+    import diffusers
+    import transformers
+    from diffusers import pipelines
+
+    home = {"diffusers": diffusers, "transformers": transformers}.get(library)
+    found = getattr(home or getattr(pipelines, library, None), name, None)
+    models = (diffusers.ModelMixin, transformers.PreTrainedModel)
+    return found if isinstance(found, type) and issubclass(found, models) else None
+
+
+def _load_part(model_class: Any, path: Path, dtype: str, variant: str | None) -> Any:
+    import diffusers
+    import torch
+
+    options = {"variant": variant} if variant else {}
+    if not issubclass(model_class, diffusers.ModelMixin):
+        return load(model_class, path, "cpu", UNUSED, dtype, **options)
+    try:
+        model, info = model_class.from_pretrained(
+            path, output_loading_info=True, torch_dtype=getattr(torch, dtype), **options
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(path, f"cannot be read: {reason}", "use the right checkpoint") from error
+    return _checked(model, info, path, ()).eval()

@@ -102,11 +102,13 @@ def _session(file: Path, device: str) -> Any:
 
     if not file.is_file():
         raise InputError(file, "no such file", "name a file of the card's weights")
-    wanted = ["CUDAExecutionProvider"] * (device == "cuda") + ["CPUExecutionProvider"]
+    kind, _, number = device.partition(":")
+    wanted = [("CUDAExecutionProvider", {"device_id": number or "0"})] * (kind == "cuda")
     available = onnxruntime.get_available_providers()
+    providers = [p for p in wanted if p[0] in available] + ["CPUExecutionProvider"]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(file, options, [p for p in wanted if p in available])
+    return onnxruntime.InferenceSession(file, options, providers)
 
 
 PLUGIN = FaceArcFace

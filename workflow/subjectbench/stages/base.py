@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from subjectbench import cards
+from subjectbench import cards, devices
 from subjectbench.config import Run, Use, validate
 from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, Store
@@ -46,16 +46,18 @@ class Context:
 
     @cached_property
     def device(self) -> str:
-        """Torch device. Sets the thread count too, on which last digits depend."""
+        """Torch device: a GPU that no other job has, or the CPU.
+
+        Sets the thread count too, on which last digits depend.
+        """
         import torch
 
         torch.set_num_threads(self.run.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        if self.run.device == "auto":
-            return "cuda" if torch.cuda.is_available() else "cpu"
         if self.run.device == "cuda" and not torch.cuda.is_available():
             raise InputError("config: run.device", "no CUDA device here", "use auto or cpu")
-        return self.run.device
+        wanted = self.run.device != "cpu" and torch.cuda.is_available()
+        return devices.pick() if wanted else "cpu"
 
     @property
     def run_name(self) -> str:

@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 NEUTRAL = frozenset(
     f"subjectbench{name}"
-    for name in ("", ".errors", ".config", ".cards", ".plan", ".cli", ".progress")
+    for name in ("", ".errors", ".config", ".cards", ".plan", ".cli", ".progress", ".devices")
 )
 """Modules that decide when and where work is done but not what comes out; ``store`` as well.
 
