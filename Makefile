@@ -32,7 +32,7 @@ lint: $(VENV)/.installed
 	$(BIN)/snakemake --lint
 
 test: $(VENV)/.installed lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 weights: $(VENV)/.installed
 	$(BIN)/python -m subjectbench.miniworld.train --recipe clip --out workflow/weights/mini_clip
