@@ -639,6 +639,10 @@ def test_benchmarks_side_by_side() -> None:
     low, high = (table.loc["a", f"preservation_lowest_gap_ci_{end}"] for end in ("low", "high"))
     assert low < 0 < high  # which of the two alike is harder, nobody knows
     two = {name: scores[name] for name in ("Easy", "Hard")}
+    equal = tables.benchmarks_side_by_side({"A": two["Easy"], "B": two["Easy"]}, DIMENSIONS, **FAST)
+    assert (
+        equal["preservation_lowest"].isna().all() and equal["preservation_lowest_gap"].isna().all()
+    )
     clear = tables.benchmarks_side_by_side(two, DIMENSIONS, **FAST).set_index("generator")
     assert clear.loc["a", "preservation_lowest"] == "Hard"
     assert clear.loc["a", "preservation_lowest_gap_ci_low"] > 0

@@ -287,9 +287,9 @@ def benchmarks_side_by_side(
     Returns:
         Per generator ``generator, title``; per dimension and benchmark ``<d>_<b>_mean,
         <d>_<b>_ci_low, <d>_<b>_ci_high, <d>_<b>_n, <d>_<b>_coverage``; per dimension
-        ``<d>_lowest``: the benchmark with the lowest mean, missing where one has none, and
-        ``<d>_lowest_gap`` with ``_ci_low`` and ``_ci_high``: the second lowest mean less the
-        lowest. An interval that holds 0 does not show which is harder. ``note``.
+        ``<d>_lowest``: the benchmark with the lowest mean, missing where one has none or two
+        share it, and ``<d>_lowest_gap`` with ``_ci_low`` and ``_ci_high``: the second lowest mean
+        less the lowest. An interval that holds 0 does not show which is harder. ``note``.
 
     Raises:
         InputError: as ``leaderboard``; or no benchmark.
@@ -332,6 +332,8 @@ def _lowest(cells: Mapping[str, Cell], dimension: str, confidence: float) -> dic
     if len(means) < len(cells) or len(cells) < 2:
         return row
     low, second = sorted(means, key=lambda b: means[b])[:2]
+    if round(means[second] - means[low], correlation.DECIMALS) == 0:
+        return row  # equal, as a copy's similarity to itself is everywhere
     row |= {name: low, f"{name}_gap": means[second] - means[low]}
     a, b = cells[second].draws, cells[low].draws
     if a is not None and b is not None and cells[second].low is not None:

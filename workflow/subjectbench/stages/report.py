@@ -105,7 +105,8 @@ def _values(context: Context, name: str, frames: dict[str, pd.DataFrame]) -> pd.
 def _names_beside(job: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Titles of benchmarks by name, and of the dimensions' metrics by dimension."""
     metrics = titles_of(job["metrics"])
-    return titles_of(job["benchmarks"]), {d: metrics[m] for d, m in job["dimensions"].items()}
+    of = {d: metrics[job["dimensions"][d]] for d in DIMENSIONS}  # plans are saved with sorted keys
+    return titles_of(job["benchmarks"]), of
 
 
 def _disagreements(context: Context, chosen: pd.DataFrame, units: pd.DataFrame) -> Any:
