@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
+import json
+import re
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from subjectbench.config import Use, load_study, validate
 from subjectbench.errors import InputError
 from subjectbench.generators.base import Job, Outcome
 from subjectbench.generators.command import PLUGIN, Command
+from subjectbench.generators.process import Program
 from subjectbench.plan import make_plan
 
 ODD = ROOT / "tests" / "programs" / "odd.py"
@@ -93,6 +95,38 @@ def test_pictures_come_back_by_id(build: Build, tmp_path: Path) -> None:
     first = ast.literal_eval(asked.read_text().splitlines()[0].replace("null", "None"))
     assert first["prompt"] == "a mug, mug" and first["seed"] == 0 and first["width"] is None
     assert not list(program.folder.glob(f"{first['file']}")), "pictures that were read stay there"
+
+
+def test_the_documented_lines_are_the_real_ones(build: Build, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "wrappers.md").read_text("utf-8")
+    blocks = re.findall(r"```json\n(.*?)```", text, re.S)
+    setup, ready, asked, answers = ([json.loads(t) for t in b.splitlines()] for b in blocks)
+    lines = tmp_path / "asked"
+    program = build("seen", settings={"asked": str(lines)})
+    seen: list[dict[str, Any]] = []
+    real = Program.ask
+
+    def ask(self: Program, line: dict[str, Any], timeout: float) -> dict[str, Any]:
+        seen.append({"in": line, "out": real(self, line, timeout)})
+        return dict(seen[-1]["out"])
+
+    Program.ask = ask  # type: ignore[method-assign, assignment]
+    try:
+        program.generate(JOBS[:1])
+    finally:
+        Program.ask = real  # type: ignore[method-assign]
+    assert set(seen[0]["in"]) == set(setup[0]) and seen[0]["out"] == ready[0]
+    assert set(seen[1]["in"]) == set(asked[0]) and set(seen[1]["out"]) == set(answers[0])
+    for number, answer in enumerate(answers):  # each is an answer that is taken
+        program._answered.clear()
+        (program.folder / asked[0]["file"]).write_bytes(b"")
+        head = program._checked(asked[0], answer).partition(b"\n")[0]
+        assert json.loads(head)["status"] == answers[number]["status"]
+    for name in ("worker.py", *(f"`{n}`" for n in CARDS if n != "example_command")):
+        assert name in text
+    for default in ("start_timeout", "picture_timeout", "crashes"):
+        value = PLUGIN.Params.model_fields[default].default
+        assert re.search(rf"`{default}` [^|]*?\({value:g}( s)?\)", text), default
 
 
 @pytest.mark.parametrize(
@@ -255,7 +289,7 @@ def test_a_program_sees_the_gpu_of_its_job(
     (outcome,) = build("seen", device).generate(JOBS[:1])
     assert outcome.details["CUDA_VISIBLE_DEVICES"] == inside
     assert outcome.details["device"] == device.partition(":")[0]
-    assert str(ROOT / "workflow") not in outcome.details["PYTHONPATH"].split(os.pathsep)
+    assert outcome.details["PYTHONPATH"] is None, "our library is not the program's"
 
 
 def test_a_wrapper_that_is_no_python_runs_by_itself(build: Build, tmp_path: Path) -> None:
@@ -456,7 +490,7 @@ def test_a_repository_is_cloned_at_its_commit_and_the_program_runs_in_it(
     build: Build, cache: Path, upstream: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     folder, (old, _) = upstream
-    wrapper = tmp_path / "mine.py"
+    wrapper = tmp_path / "theirs.py"  # named like the package, as one does
     wrapper.write_text(
         "import theirs\n"
         "from pathlib import Path\n"

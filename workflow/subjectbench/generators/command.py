@@ -30,7 +30,18 @@ from subjectbench.hashing import canonical, digest, sha256
 from subjectbench.images import check_names, encode_png, read_picture
 from subjectbench.vocabulary import Status
 
-WRAPPERS = "workflow/wrappers"
+HELPER = "workflow/wrappers/worker.py"
+START = """
+import importlib.util, runpy, sys
+spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
+sys.modules["worker"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["worker"])
+sys.argv[:] = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a wrapper with its helper, and without its folder on the path: a wrapper ``uno.py`` there
+would hide the package ``uno`` of the repository that it wraps."""
+
 ANSWERS = (Status.OK, Status.REFUSED, Status.FILTERED, Status.NOT_APPLICABLE, Status.FAILED)
 """Statuses that a program may answer with; it says why for all but the first."""
 
@@ -136,7 +147,7 @@ class Command(Generator):
     @classmethod
     def sources(cls, params: Any, root: Path) -> Mapping[str, Path]:
         """Wrapper, its helper, environment file, and given files, whose names do not move."""
-        found = {"wrapper": root / params.wrapper, "worker.py": root / WRAPPERS / "worker.py"}
+        found = {"wrapper": root / params.wrapper, "worker.py": root / HELPER}
         if params.environment:
             found["environment"] = root / params.environment
         for name, place in params.files.items():
@@ -257,7 +268,6 @@ class Command(Generator):
     def _running(self) -> Program:
         """Return the program, started and ready."""
         if self._program is None:
-            program = Program(*self._prepared)
             weights = {"main": self.card.weights} if self.card.weights else {}
             setup = {
                 "protocol": 1,
@@ -270,6 +280,7 @@ class Command(Generator):
                 },
                 "files": {n: str((ROOT / p).resolve()) for n, p in self.params.files.items()},
             }
+            program = Program(*self._prepared)
             try:
                 ready = program.ask(setup, self.params.start_timeout)
             except (Ended, ValueError) as error:
@@ -299,13 +310,12 @@ class Command(Generator):
             else:
                 python = environments.interpreter(file, params.python, _say)
             env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', '')}"
-            command = [str(python), *command] if wrapper.suffix == ".py" else command
-        path = [str(ROOT / WRAPPERS)]
+            if wrapper.suffix == ".py":
+                command = [str(python), "-c", START, str(ROOT / HELPER), *command]
         if params.repository:
             given = (ROOT / params.checkout).resolve() if params.checkout else None
             folder = environments.repository(params.repository, params.commit, given, _say)
-            path.append(str(folder))
-        env["PYTHONPATH"] = os.pathsep.join(path)
+            env["PYTHONPATH"] = str(folder)
         return command, env, folder
 
     def _checked(self, line: dict[str, Any], answer: dict[str, Any]) -> bytes:
