@@ -31,6 +31,7 @@ rule all:
 
 
 include: "workflow/rules/prepare.smk"
+include: "workflow/rules/train.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/embed.smk"
 include: "workflow/rules/judge.smk"

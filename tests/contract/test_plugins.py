@@ -22,8 +22,9 @@ from subjectbench.encoders.base import Vector
 from subjectbench.encoders.faces import FaceEncoder
 from subjectbench.generators.base import Generator, Job, Outcome
 from subjectbench.plan import EMBEDDINGS, Asked, make_plan
-from subjectbench.stages import generate, prepare
+from subjectbench.stages import generate, prepare, train
 from subjectbench.stages.base import Context, subject_shard
+from subjectbench.stages.trained import Trained
 from subjectbench.vocabulary import Status
 
 ALL = [(kind, name) for kind in cards.KINDS for name in cards.names(kind)]
@@ -180,6 +181,23 @@ def build(name: str, prepared: Any, server: PictureServer) -> Generator:
     return generator
 
 
+def trained(name: str, prepared: prepare.Prepared) -> Trained | None:
+    """What the real stage trains for the benchmark's subjects in two steps; None: nothing."""
+    if not cards.plugin("generator", cards.load("generator", name), name).tuning:
+        return None
+    study = {
+        "study": "contract",
+        "benchmark": {"card": "miniworld", "params": {"subjects": 3}},
+        "generators": [{"card": name, "params": {"training_steps": 2}}],
+        "metrics": ["mini_dino"],
+        "results": str(prepared.folder.parents[3]),
+    }
+    plan = make_plan(load_study(study))
+    (artifact,) = plan.of_kind("train")
+    train.run(Context(plan, artifact))
+    return Trained(plan.folder(artifact.key))
+
+
 @pytest.mark.parametrize("name", cards.names("generator"))
 def test_generator(
     name: str, prepared: prepare.Prepared, group: pd.DataFrame, pictures: PictureServer
@@ -191,18 +209,19 @@ def test_generator(
         assert pictures == {} and {r["status"] for r in rows} == {"external"}
         return
     generator = build(name, prepared, pictures)
-    rows, made = generate._group(generator, prepared, group)
+    own = trained(name, prepared)
+    rows, made = generate._group(generator, prepared, group, own)
     assert [r["sample_id"] for r in rows] == list(group["sample_id"])
     assert {r["status"] for r in rows} == {"ok"}, rows
     assert set(made) == {f"{r['sample_id']}.png" for r in rows}
     assert all(isinstance(json.loads(r["details"]), dict) for r in rows)
-    assert generate._group(generator, prepared, group) == (rows, made)
+    assert generate._group(generator, prepared, group, own) == (rows, made)
     again = build(name, prepared, pictures)
-    other_rows, other = generate._group(again, prepared, group.iloc[::-1])
+    other_rows, other = generate._group(again, prepared, group.iloc[::-1], own)
     assert (other_rows[::-1], other) == (rows, made)
-    alone = generate._group(again, prepared, group.tail(1))
+    alone = generate._group(again, prepared, group.tail(1), own)
     assert alone == (rows[-1:], {k: made[k] for k in alone[1]})
-    changed = generate._group(again, prepared, group.assign(seed=group["seed"] + 1))[1]
+    changed = generate._group(again, prepared, group.assign(seed=group["seed"] + 1), own)[1]
     if name not in ("copy_reference", "shuffled_subject"):
         assert changed != made, "the seed has no effect"
     for one in (generator, again):

@@ -34,9 +34,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"errors", "hashing"},
     "benchmarks": LIGHT | {"records", "images", "miniworld", "units"},
     "environments": {"errors", "hashing"},
+    "tuning": {"config", "cards", "errors", "checkpoint", "batches", "images"},
     "generators": LIGHT
     | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"}
-    | {"devices", "environments", "progress"},
+    | {"devices", "environments", "progress", "tuning"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
     "asking": LIGHT | {"hashing", "progress"},
     "judges": LIGHT

@@ -1,6 +1,6 @@
 """Make the pictures of every model.
 
-REQUIRED INPUTS: the prepared benchmark.
+REQUIRED INPUTS: the prepared benchmark; for methods that are trained per subject, what was trained.
 OUTPUTS: store/generate/<benchmark>/<model>/<shard>/<key>/: one byte-stable ZIP of pictures and
 one row per picture asked for. Finished batches of a killed job are reused.
 """

@@ -23,6 +23,7 @@ from subjectbench.store import Plan, Store
 
 STAGES = {
     "prepare": ("prepare", "run", "read a benchmark: cases and reference pictures"),
+    "train": ("train", "run", "train a method for the subjects of one model and shard"),
     "generate": ("generate", "run", "make the pictures of one model and shard"),
     "embed-cases": ("embed", "run_cases", "embed a benchmark's references and prompts"),
     "embed-images": ("embed", "run_images", "embed the pictures of one model and shard"),

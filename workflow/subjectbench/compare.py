@@ -27,7 +27,7 @@ from subjectbench.store.identity import changed
 DESCRIBING = ("title", "note", "reason", "others", "verdict")
 """Text columns that describe a row, by name or by ending; all other text can identify it."""
 
-PER_SHARD = ("generate", "embed_images", "judge")
+PER_SHARD = ("train", "generate", "embed_images", "judge")
 """Kinds whose names end in a shard, which explains nothing."""
 
 REPEATED = {

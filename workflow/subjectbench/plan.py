@@ -261,14 +261,42 @@ class Bench:
         }
         sources = asked.plugin.sources(asked.params, ROOT)
         data = {"data": identity.hash_sources(sources)} if sources else {}
+        upstream = {"benchmark": self.prepared.key}
+        if asked.plugin.tuning:
+            upstream["trained"] = self._train(asked, shard).key
         return self._add(
             Artifact(
                 "generate",
                 f"{self.label}/{asked.use.label}/{shard}",
                 {**asked.components("generate"), **data, **part},
-                {"benchmark": self.prepared.key},
+                upstream,
                 ("samples.parquet", "images.zip"),
                 {**asked.job, **part, "remote": asked.plugin.remote},
+            )
+        )
+
+    def _train(self, asked: Asked, shard: int) -> Artifact:
+        """Plan the per-subject training behind a model: nothing of sampling is in its identity."""
+        tuning = asked.plugin.tuning
+        part = {"shard": shard, "shards": self.study.shards}
+        whole = asked.components("train")
+        of_training = set(tuning.Params.model_fields)
+        return self._add(
+            Artifact(
+                "train",
+                f"{self.label}/{asked.use.label}/{shard}",
+                {
+                    "plugin": tuning.__module__.rpartition(".")[2],
+                    "version": tuning.version,
+                    "params": {k: v for k, v in whole["params"].items() if k in of_training},
+                    "code": identity.closure(tuning.__module__, "subjectbench.stages.train"),
+                    "packages": whole["packages"],
+                    "weights": whole["weights"],
+                    **part,
+                },
+                {"benchmark": self.prepared.key},
+                ("subjects.parquet", "losses.parquet", "weights.zip"),
+                {**asked.job, **part},
             )
         )
 

@@ -152,6 +152,32 @@ ANSWERS = pa.DataFrameSchema(
 )
 """One row per sample and question to a judge."""
 
+TRAINED = pa.DataFrameSchema(
+    {
+        "subject_id": _text(unique=True),
+        "subject": _text(nullable=True),  # the class noun that it was trained for
+        "subject_key": _text(nullable=True),  # of all that its training depends on
+        "status": _status(),
+        "files": _text(checks=_JSON),  # name in weights.zip, below the subject's id, to sha256
+        "details": _text(checks=_JSON),  # what was decided for it, or why there are no files
+    },
+    strict=True,
+    ordered=True,
+)
+"""One row per subject that a method was to be trained for."""
+
+LOSSES = pa.DataFrameSchema(
+    {
+        "subject_id": _text(),
+        "step": pa.Column("int64", checks=pa.Check.ge(0)),
+        "loss": pa.Column("float64"),
+    },
+    strict=True,
+    ordered=True,
+    unique=["subject_id", "step"],
+)
+"""One row per subject and optimiser step."""
+
 SCHEMAS = {
     "cases": CASES,
     "references": REFERENCES,
@@ -160,6 +186,8 @@ SCHEMAS = {
     "ratings": RATINGS,
     "units": UNITS,
     "answers": ANSWERS,
+    "trained": TRAINED,
+    "losses": LOSSES,
 }
 
 

@@ -126,6 +126,12 @@ class Generator(ABC):
     uses_torch: ClassVar[bool] = False
     """True if ``device`` matters."""
 
+    tuning: ClassVar[Any] = None
+    """Class of ``tuning`` that is trained for each subject before pictures are made; or None.
+
+    ``Params`` must then extend that class's: training depends on those parameters alone.
+    """
+
     kept: Kept | None = None
     """Set by the stage, for generators whose single pictures are worth saving."""
 
@@ -167,6 +173,14 @@ class Generator(ABC):
         For ``subjectbench doctor``, which looks at those three by itself.
         """
         return []
+
+    def take_up(self, folder: Path) -> None:
+        """Load what was trained for the subject of the next jobs.
+
+        Args:
+            folder: the subject's files, as ``tuning.save`` wrote them; gone when the jobs are done.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def generate(self, jobs: list[Job]) -> list[Outcome]:

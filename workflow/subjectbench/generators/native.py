@@ -171,11 +171,10 @@ class Native(Generator):
         size = {n: getattr(self.params, n) for n in ("height", "width") if getattr(self.params, n)}
         with torch.inference_mode():
             made = self.pipeline(
-                prompt=self.texts(jobs),
                 num_inference_steps=self.params.steps,
                 generator=noise,
                 output_type="np",
-                **{**size, **self.arguments(jobs)},
+                **{"prompt": self.texts(jobs), **size, **self.arguments(jobs)},
             )
         flagged = getattr(made, "nsfw_content_detected", None) or [False] * len(jobs)
         # Decoded all at once, or in parts of which no picture is known.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from subjectbench.stages.base import (
     to_json,
 )
 from subjectbench.stages.prepare import Prepared
+from subjectbench.stages.trained import Trained
 from subjectbench.store import Partial
 
 
@@ -29,6 +31,7 @@ def run(context: Context) -> None:
     """Write samples.parquet and images.zip: one row per case and replicate, whatever happened."""
     plugin, card, params = context.plugin("generator")
     prepared = Prepared(context.upstream("benchmark"))
+    trained = Trained(context.upstream("trained")) if plugin.tuning else None
     job = context.artifact.job
     wanted = _wanted(prepared, job)
 
@@ -46,7 +49,7 @@ def run(context: Context) -> None:
                     generator.kept = kept
                     generator.desk = _desk(context)
                     closing.callback(generator.close)
-                done = [_group(generator, prepared, group) for group in groups]
+                done = [_group(generator, prepared, group, trained) for group in groups]
                 partial.save(name, pickle.dumps(done))
                 kept.clear()
             else:
@@ -116,7 +119,10 @@ def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:
 
 
 def _group(
-    generator: Generator | None, prepared: Prepared, group: pd.DataFrame
+    generator: Generator | None,
+    prepared: Prepared,
+    group: pd.DataFrame,
+    trained: Trained | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """All pictures of one subject."""
     subject_id = group["subject_id"].iloc[0]
@@ -124,6 +130,9 @@ def _group(
         outcomes = [Outcome(None, Status.EXTERNAL)] * len(group)
     elif (reference := prepared.picture(subject_id)) is None:
         outcomes = [Outcome(None, Status.BAD_REFERENCE)] * len(group)
+    elif trained and (status := trained.status(subject_id)) is not Status.OK:
+        reason = {"training": trained.details(subject_id).get("reason", "")}
+        outcomes = [Outcome(None, status, dict(reason)) for _ in range(len(group))]
     else:
         jobs = [
             Job(
@@ -137,7 +146,8 @@ def _group(
             )
             for row in group.itertuples()
         ]
-        outcomes = generator.generate(jobs)
+        with _taken_up(generator, trained, subject_id):
+            outcomes = generator.generate(jobs)
         if len(outcomes) != len(jobs):
             raise RuntimeError(f"{len(outcomes)} outcomes for {len(jobs)} jobs of {subject_id}")
     rows, pictures = [], {}
@@ -158,6 +168,18 @@ def _group(
             }
         )
     return rows, pictures
+
+
+@contextmanager
+def _taken_up(generator: Generator, trained: Trained | None, subject_id: str) -> Iterator[None]:
+    """Let the generator load what was trained for a subject."""
+    if trained is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trained.unpack(subject_id, Path(folder))
+        generator.take_up(Path(folder))
+        yield
 
 
 def _checked(outcome: Outcome) -> Outcome:

@@ -65,6 +65,8 @@ class Prepared:
         self._of_subject = dict(
             zip(self.cases["subject_id"], self.cases["reference_id"], strict=True)
         )
+        named = self.cases.dropna(subset=["subject"])
+        self._nouns = dict(zip(named["subject_id"], named["subject"], strict=True))
         self.subjects: list[str] = sorted(self._of_subject)
 
     def picture(self, subject_id: str) -> Image.Image | None:
@@ -74,6 +76,10 @@ class Prepared:
             return None
         with images.ZipReader(self.folder / "references.zip") as archive:
             return open_png(archive.read(f"{reference_id}.png"))
+
+    def noun(self, subject_id: str) -> str | None:
+        """Noun of a subject's class, if the benchmark names one."""
+        return self._nouns.get(subject_id)
 
     def pictures(self) -> Iterator[tuple[str, Status, Image.Image | None]]:
         """Every reference by id, in order."""

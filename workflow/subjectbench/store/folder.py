@@ -48,6 +48,21 @@ class Partial:
             os.fsync(file.fileno())
         Path(file.name).replace(self.folder / batch)
 
+    @contextmanager
+    def keeping(self, batch: str) -> Iterator[Path]:
+        """Give a fresh folder to write into, and keep it whole when that went well."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=self.folder, prefix="."))
+        try:
+            yield fresh
+            for path in (p for p in fresh.rglob("*") if p.is_file()):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            shutil.rmtree(self.folder / batch, ignore_errors=True)
+            fresh.rename(self.folder / batch)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
     def clear(self) -> None:
         """Forget all batches."""
         shutil.rmtree(self.folder, ignore_errors=True)

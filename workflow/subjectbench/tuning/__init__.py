@@ -1,0 +1,1 @@
+"""Per-subject optimisation: one method per module, one loop for all (``base.Tuning``)."""

@@ -1,0 +1,64 @@
+"""DreamBooth with LoRA (Hu et al., 2021): low-rank changes of the UNet's attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from subjectbench.tuning.base import Subject
+from subjectbench.tuning.dreambooth import Fixed
+
+if TYPE_CHECKING:
+    import torch
+
+FILE = "pytorch_lora_weights.safetensors"
+TARGETS = ("to_k", "to_q", "to_v", "to_out.0")
+
+
+class DreamBoothLora(Fixed):
+    """Trains rank-``rank`` updates of all attention projections of the UNet."""
+
+    class Params(Fixed.Params):
+        """Parameters of training."""
+
+        name: str = Field(default="sks {noun}")
+        rank: int = Field(default=4, ge=1)
+        alpha: float | None = Field(default=None, gt=0, description="None: equal to the rank")
+
+    def begin(self, subject: Subject) -> dict[str, torch.nn.Parameter]:
+        """Add the adapter; its second factor is zero, so nothing changes yet."""
+        import torch
+        from peft import LoraConfig
+
+        self.unet.add_adapter(
+            LoraConfig(
+                r=self.params.rank,
+                lora_alpha=self.params.alpha or self.params.rank,
+                init_lora_weights="gaussian",
+                target_modules=list(TARGETS),
+            )
+        )
+        trained = {n: p for n, p in self.unet.named_parameters() if p.requires_grad}
+        with torch.no_grad():
+            for value in trained.values():
+                value.data = value.data.float()
+        return trained
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter as ``load_lora_weights`` reads it, scale included."""
+        from diffusers import StableDiffusionPipeline
+        from diffusers.training_utils import _collate_lora_metadata
+        from diffusers.utils import convert_state_dict_to_diffusers
+        from peft import get_peft_model_state_dict
+
+        layers = convert_state_dict_to_diffusers(get_peft_model_state_dict(self.unet))
+        StableDiffusionPipeline.save_lora_weights(
+            folder, unet_lora_layers=layers, **_collate_lora_metadata({"unet": self.unet})
+        )
+
+    def end(self) -> None:
+        """Take the adapter off."""
+        super().end()
+        self.unet.delete_adapters("default")
