@@ -7,7 +7,7 @@ do. The miniworld's own small pipeline comes through here exactly as a full-size
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -25,7 +25,10 @@ class StableDiffusion(Native):
     image encoder's preprocessing does.
     """
 
-    pipelines = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
+    pipelines: ClassVar[tuple[str, ...]] = (
+        "StableDiffusionPipeline",
+        "StableDiffusionXLPipeline",
+    )
 
     class Params(Native.Params):
         """Parameters of a Stable Diffusion card."""

@@ -32,7 +32,7 @@ CHECKPOINT_SECONDS = 60.0
 """Least time between two checkpoints of a subject. Which steps are saved changes no byte."""
 
 
-PIPELINES = ("StableDiffusionPipeline",)
+PIPELINES: tuple[str, ...] = ("StableDiffusionPipeline",)
 """Classes in ``model_index.json`` that can be trained."""
 
 
@@ -326,7 +326,9 @@ def load_base(folder: Path) -> Any:
     Raises:
         InputError: it is another pipeline, or one of its files does not fit.
     """
-    without = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
+    without: dict[str, Any] = dict.fromkeys(
+        ("safety_checker", "feature_extractor", "image_encoder")
+    )
     pipeline = checkpoint.pipeline(folder, PIPELINES, **without)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
