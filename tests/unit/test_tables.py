@@ -268,6 +268,11 @@ def test_models_by_paradigm_close_models_share_ranks() -> None:
     assert board.loc["b", "rank"] == board.loc["twin", "rank"]
     assert board.loc["b", "rank_low"] == 1 and board.loc["noisy", "rank_high"] == 3
     assert board.loc["a", ["rank_low", "rank_high"]].tolist() == [4, 4]
+    # Only a is told apart: of the others the data do not say which is best.
+    assert board.loc[["b", "twin", "noisy", "a"], "place"].tolist() == ["1=", "1=", "1=", "4"]
+    first = board["total_mean"].max()
+    assert board.loc["a", "behind"] == pytest.approx(first - board.loc["a", "total_mean"])
+    assert board.loc["a", "behind_ci_low"] > 0
     unlabelled = scores.assign(paradigm=scores["paradigm"].replace("local_editing", None))
     assert "(none)_mean" in tables.models_by_paradigm(unlabelled, "ufo", **FAST).columns
     with pytest.raises(InputError, match="no scores of 'uf'"):

@@ -157,7 +157,7 @@ def leaderboard(
     frame["rank"] = ranks.astype("Int64")
     if resample and draws:
         _show_rank_intervals(frame, totals, resample, confidence)
-        _show_ties(frame, totals, resample, confidence)
+        _show_ties(frame, "s_h", totals, resample, confidence)
     return frame
 
 
@@ -176,11 +176,12 @@ def _show_rank_intervals(
 
 def _show_ties(
     frame: pd.DataFrame,
+    value: str,
     totals: Mapping[str, NDArray[np.float64] | None],
     resample: bootstrap.Resample,
     confidence: float,
 ) -> None:
-    """Fill ``place`` and ``behind`` by the rule that ``leaderboard`` declares."""
+    """Fill ``place`` and ``behind`` (of ``value``) by the rule that ``leaderboard`` declares."""
     ranked = frame.dropna(subset=["rank"]).sort_values("rank", kind="stable").index
     groups: list[list[int]] = []
     for i in ranked:
@@ -193,7 +194,7 @@ def _show_ties(
             if best is not None and mine is not None:
                 found = bootstrap.percentile(best - mine, confidence, len(resample.labels))
             ends = {"behind_ci_low": found.low, "behind_ci_high": found.high}
-            behind = {"behind": frame.at[first, "s_h"] - frame.at[i, "s_h"]} | ends
+            behind = {"behind": frame.at[first, value] - frame.at[i, value]} | ends
             frame.loc[i, list(behind)] = list(behind.values())
             # Equal ones are tied whatever the draws say; what has no interval is not separated.
             equal = frame.at[i, "rank"] == frame.at[first, "rank"]
@@ -369,9 +370,10 @@ def models_by_paradigm(
 
     Returns:
         Per generator: ``generator, title, metric, rank, rank_low, rank_high`` (by ``total``, 1 is
-        the highest); per paradigm and for ``total`` ``<p>_mean, <p>_ci_low, <p>_ci_high, <p>_n``
-        (cases) and ``<p>_coverage`` (of samples); ``mean_of_paradigms`` with ``_ci_low`` and
-        ``_ci_high``, missing where a paradigm's mean is; ``note``.
+        the highest), ``place, behind, behind_ci_low, behind_ci_high`` (ties, as in
+        ``leaderboard``, by ``total``); per paradigm and for ``total`` ``<p>_mean, <p>_ci_low,
+        <p>_ci_high, <p>_n`` (cases) and ``<p>_coverage`` (of samples); ``mean_of_paradigms`` with
+        ``_ci_low`` and ``_ci_high``, missing where a paradigm's mean is; ``note``.
 
     Raises:
         InputError: as ``leaderboard``; or an unknown metric or paradigm.
@@ -396,7 +398,8 @@ def models_by_paradigm(
             for name, part in parts.items()
         }
         row: dict[str, Any] = {"generator": generator, "title": title, "metric": metric}
-        row |= {"rank": None, "rank_low": None, "rank_high": None}
+        row |= {"rank": None, "rank_low": None, "rank_high": None, "place": ""}
+        row |= dict.fromkeys(["behind", "behind_ci_low", "behind_ci_high"])
         for name, cell in cells.items():
             row |= cell.columns(name)
         notes = [f"{name}: {c.note}" for name, c in cells.items() if c.note]
@@ -411,13 +414,14 @@ def models_by_paradigm(
         rows.append(row | {"note": "; ".join(filter(None, [*notes, unequal]))})
     frame = frame_of(
         rows,
-        text=("generator", "title", "metric", "note"),
+        text=("generator", "title", "metric", "place", "note"),
         whole=("rank", "rank_low", "rank_high"),
     )
     means = frame[f"{TOTAL}_mean"].round(correlation.DECIMALS)
     frame["rank"] = means.rank(method="min", ascending=False).astype("Int64")
-    if resample:
+    if resample and draws:
         _show_rank_intervals(frame, totals, resample, confidence)
+        _show_ties(frame, f"{TOTAL}_mean", totals, resample, confidence)
     return frame
 
 

@@ -6,6 +6,8 @@ one folder deeper (``live_subject/animal``) than objects and styles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -81,7 +83,8 @@ class DreamBenchPlus(Catalogue):
         """Read every caption file, by path."""
         files = self.texts()
         self._refuse_uncaptioned(files)
-        return [self._subject(path) for path in files]
+        listed = cache(pictures_in)  # many subjects lie in one folder
+        return [self._subject(path, listed) for path in files]
 
     def _refuse_uncaptioned(self, files: list[Path]) -> None:
         captions, images = self._folder / "captions", self._folder / "images"
@@ -94,7 +97,7 @@ class DreamBenchPlus(Catalogue):
                 caption = (captions / inside).with_suffix(".txt")
                 raise InputError(path, f"has no caption file {caption}", near(caption))
 
-    def _subject(self, path: Path) -> Subject:
+    def _subject(self, path: Path, listed: Callable[[Path], tuple[Path, ...]]) -> Subject:
         category = path.parent.name
         if category not in CATEGORIES:
             raise InputError(path, f"unknown category '{category}'", suggest(category, CATEGORIES))
@@ -124,7 +127,7 @@ class DreamBenchPlus(Catalogue):
             for index, text in enumerate(captions)
         )
         folder = self._folder / "images" / path.parent.relative_to(self._folder / "captions")
-        pictures = tuple(p for p in pictures_in(folder) if p.stem == path.stem)
+        pictures = tuple(p for p in listed(folder) if p.stem == path.stem)
         if len(pictures) > 1:
             raise InputError(
                 path, f"has two pictures, {pictures[0].name} and {pictures[1].name}", "keep one"

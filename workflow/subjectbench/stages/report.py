@@ -290,7 +290,7 @@ def _readable(name: str, frame: pd.DataFrame, job: dict[str, Any]) -> pd.DataFra
     if name == "alignment":
         frame = alignment.as_printed(frame)
     dropped = ["generator", "metric"] if "title" in frame.columns else ["metric"]
-    if name == "leaderboard":
+    if name in ("leaderboard", "models_by_paradigm"):
         ends = zip(frame["rank_low"], frame["rank_high"], strict=True)
         ranks = ["" if pd.isna(low) else f"{low:g}–{high:g}" for low, high in ends]
         frame = frame.assign(rank=ranks).rename(columns={"rank": "ranks"})
