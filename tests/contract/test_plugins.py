@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.picture_server import PictureServer, desk
+from tests.picture_server import PictureServer, desk, png
 
 from subjectbench import cards
 from subjectbench.config import Use, load_study
@@ -169,9 +170,21 @@ def pictures() -> Iterator[PictureServer]:
     server.close()
 
 
+def given(prepared: prepare.Prepared) -> Path:
+    """A folder with a picture of every case, made elsewhere."""
+    folder = prepared.folder / "given"
+    folder.mkdir(exist_ok=True)
+    for number, case in enumerate(prepared.cases["case_id"]):
+        (folder / f"{case}-s0.png").write_bytes(png(number))
+    return folder
+
+
 def build(name: str, prepared: Any, server: PictureServer) -> Generator:
     card = cards.load("generator", name)
-    params = cards.params("generator", Use(card=name), name)
+    use = Use(card=name)
+    if cards.plugin("generator", card, name).given:
+        use = Use(card=name, params={"path": str(given(prepared)), "pattern": "{sample_id}.png"})
+    params = cards.params("generator", use, name)
     if cards.plugin("generator", card, name).remote:
         params = params.model_copy(update={"base_url": server.url, "key_env": None})
     if "steps" in type(params).model_fields:  # the contract does not depend on how good it looks
@@ -222,7 +235,7 @@ def test_generator(
     alone = generate._group(again, prepared, group.tail(1), own)
     assert alone == (rows[-1:], {k: made[k] for k in alone[1]})
     changed = generate._group(again, prepared, group.assign(seed=group["seed"] + 1), own)[1]
-    if name not in ("copy_reference", "shuffled_subject"):
+    if name not in ("copy_reference", "shuffled_subject", "imported_pictures"):
         assert changed != made, "the seed has no effect"
     for one in (generator, again):
         one.close()

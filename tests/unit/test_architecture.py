@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tuning": {"config", "cards", "errors", "checkpoint", "batches", "images"},
     "generators": LIGHT
     | {"asking", "hashing", "store", "records", "images", "miniworld", "checkpoint", "batches"}
-    | {"devices", "environments", "progress", "tuning"},
+    | {"devices", "environments", "progress", "tuning", "unpacking"},
     "encoders": LIGHT | {"records", "checkpoint", "batches"},
     "asking": LIGHT | {"hashing", "progress"},
     "judges": LIGHT

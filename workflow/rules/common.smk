@@ -11,11 +11,12 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.io import report as in_report
+from snakemake.logging import logger
 
 from subjectbench.archive.index import refuse_remaking
 from subjectbench.cards import ROOT
 from subjectbench.config import load_study
-from subjectbench.plan import check_asked, has_gpu, make_plan
+from subjectbench.plan import check_asked, has_gpu, make_plan, match_given
 
 
 def plan_study():
@@ -23,6 +24,9 @@ def plan_study():
     try:
         plan = make_plan(load_study(config, "config"))
         check_asked(plan)
+        for name, match in match_given(plan):
+            if match.missing or match.left or match.unknown:
+                logger.warning(f"{name}: " + "\n".join(match.words()))
         return plan
     except InputError as error:
         raise WorkflowError(f"\n\n{error}\n") from None

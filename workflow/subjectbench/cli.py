@@ -119,6 +119,21 @@ Exit status: 0 nothing is wrong, 1 something is, 2 it is no archive or could do 
 """
 
 
+IMPORT_HELP = """\
+Use it on a study that names the card imported_pictures:
+
+  generators:
+    - card: imported_pictures
+      name: their_model
+      params: {path: their_pictures.zip, pattern: "{subject_id}/{case_id}_{replicate}.png"}
+
+  subjectbench import-check --config my_study.yaml
+
+Exit status: 0 if every picture that is asked for is there, 1 if some are missing (their rows get
+the status 'missing'), 2 if a file could be two samples', or the archive is unsafe.
+"""
+
+
 def _stage(args: argparse.Namespace) -> None:
     """Make one artifact of a plan (called by the rules)."""
     import importlib
@@ -152,14 +167,31 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 def _check(args: argparse.Namespace) -> None:
     """Check a config and everything that it names, and say what a run would need."""
+    from subjectbench.plan import match_given
+
     plan = _plan(args)
     store = Store(Path(plan.results))
     kinds = dict.fromkeys(a.kind for a in plan.artifacts.values())
+    for name, match in match_given(plan):
+        print(f"{name}: " + "\n".join(match.words()))
     print(f"study {plan.study['study']}: nothing wrong found")
     for kind in kinds:
         wanted = plan.of_kind(kind)
         there = sum(store.has(a) for a in wanted)
         print(f"  {kind:14} {len(wanted):4} artifacts, {there:4} of them there already")
+
+
+def _import_check(args: argparse.Namespace) -> None:
+    """Match pictures made elsewhere with the samples that ask for them; nothing is written."""
+    from subjectbench.plan import match_given
+
+    found = list(match_given(_plan(args), every=True))
+    for name, match in found:
+        print(f"{name}: " + "\n".join(match.words(None if args.all else 3)))
+    if not found:
+        print("no model of this study has pictures that were made elsewhere")
+    if any(match.missing for _, match in found):
+        raise SystemExit(1)
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -509,6 +541,11 @@ def _parser() -> argparse.ArgumentParser:
         )
 
     with_config(verb("check", _check))
+    sub = verb("import-check", _import_check)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = IMPORT_HELP
+    sub.add_argument("--all", action="store_true", help="list every missing and unused file")
+    with_config(sub)
     sub = verb("doctor", _doctor)
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.epilog = DOCTOR_HELP

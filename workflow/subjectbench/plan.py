@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -271,7 +271,12 @@ class Bench:
                 {**asked.components("generate"), **data, **part},
                 upstream,
                 ("samples.parquet", "images.zip"),
-                {**asked.job, **part, "remote": asked.plugin.remote},
+                {
+                    **asked.job,
+                    **part,
+                    "remote": asked.plugin.remote,
+                    "given": asked.plugin.given,
+                },
             )
         )
 
@@ -835,6 +840,37 @@ def check_asked(plan: Plan) -> None:
                     raise InputError(
                         f"config: generators: {use['name'] or use['card']}", check.found, check.mend
                     )
+
+
+def match_given(plan: Plan, every: bool = False) -> Iterator[tuple[str, Any]]:
+    """Match pictures that were made elsewhere with the samples that ask for them.
+
+    Args:
+        every: also of artifacts that are there already.
+
+    Yields:
+        Benchmark and model, and their ``generators.imported.Match``.
+
+    Raises:
+        InputError: a file could be two samples', or is unsafe; see there.
+    """
+    store, wanted = Store(Path(plan.results)), {}
+    for artifact in plan.of_kind("generate"):
+        if artifact.job["given"] and (every or not store.has(artifact)):
+            wanted[artifact.name.rpartition("/")[0]] = artifact
+    for name, artifact in wanted.items():
+        prepared = plan.artifacts[artifact.upstream["benchmark"]]
+        benchmark = Asked.of("benchmark", Use.model_validate(prepared.job["use"]), "config")
+        cases = (
+            benchmark.plugin(benchmark.params, ROOT).cases().fillna({"subject": "", "prompt": ""})
+        )
+        asked = Asked.of("generator", Use.model_validate(artifact.job["use"]), "config: generators")
+        samples = (
+            (f"{row.case_id}-s{replicate}", row.subject_id, row.subject, row.prompt)
+            for replicate in range(artifact.job["samples_per_case"])
+            for row in cases.itertuples()
+        )
+        yield name, asked.plugin.match(asked.params, ROOT, samples)
 
 
 def has_gpu() -> bool:

@@ -135,6 +135,9 @@ class Generator(ABC):
     kept: Kept | None = None
     """Set by the stage, for generators whose single pictures are worth saving."""
 
+    given: ClassVar[bool] = False
+    """True if the pictures were made elsewhere; then ``match`` says which is whose."""
+
     remote: ClassVar[bool] = False
     """True if a server makes the pictures; then the stage sets ``desk``."""
 

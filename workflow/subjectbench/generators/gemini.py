@@ -69,7 +69,7 @@ class Gemini(Remote):
             "json": {"contents": [{"role": "user", "parts": parts}], "generationConfig": config},
         }
 
-    def given(self, answer: Mapping[str, Any]) -> Given:
+    def read_answer(self, answer: Mapping[str, Any]) -> Given:
         """Read an answer: a picture, words, or why there is neither."""
         usage = mapping(answer.get("usageMetadata"))
         facts: dict[str, Any] = {

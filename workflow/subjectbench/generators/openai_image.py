@@ -77,7 +77,7 @@ class OpenAIImage(Remote):
         ]
         return {**out, "data": {**told, "n": "1"}, "files": files}
 
-    def given(self, answer: Mapping[str, Any]) -> Given:
+    def read_answer(self, answer: Mapping[str, Any]) -> Given:
         """Read an answer: one picture, in itself or at an address."""
         usage = mapping(answer.get("usage"))
         data = answer.get("data")

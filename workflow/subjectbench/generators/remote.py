@@ -236,7 +236,7 @@ class Remote(Generator):
         """Return path (``url``), headers and body of a request, as the HTTP client takes them."""
 
     @abstractmethod
-    def given(self, answer: Mapping[str, Any]) -> Given:
+    def read_answer(self, answer: Mapping[str, Any]) -> Given:
         """Read a server's answer of status 200."""
 
     async def send(self, request: Request) -> Reply:
@@ -291,7 +291,7 @@ class Remote(Generator):
         if not isinstance(answer, dict):  # a page of some proxy, or half a body
             text = body[:200].decode("utf-8", "replace")
             raise SendError("retry", self.server.scrubbed(f"the answer is no JSON: {text}"))
-        given = self.given(answer)
+        given = self.read_answer(answer)
         if given.broken:
             raise SendError("retry", self.server.scrubbed(given.broken))
         return given

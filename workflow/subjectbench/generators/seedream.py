@@ -94,7 +94,7 @@ class Seedream(Remote):
             "json": body,
         }
 
-    def given(self, answer: Mapping[str, Any]) -> Given:
+    def read_answer(self, answer: Mapping[str, Any]) -> Given:
         """Read an answer: one picture, or the fault that stands in its place."""
         usage = mapping(answer.get("usage"))
         facts: dict[str, Any] = {
