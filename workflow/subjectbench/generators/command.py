@@ -297,9 +297,9 @@ class Command(Generator):
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
         env = {n: v for n, v in os.environ.items() if n not in hidden}
         env |= {"PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
-        env["CUDA_VISIBLE_DEVICES"] = _visible(self.device, env.get("CUDA_VISIBLE_DEVICES"))
-        if self.device == "cuda" and env["CUDA_VISIBLE_DEVICES"] == "":
-            del env["CUDA_VISIBLE_DEVICES"]
+        visible = _visible(self.device, env.get("CUDA_VISIBLE_DEVICES"))
+        if visible is not None:
+            env["CUDA_VISIBLE_DEVICES"] = visible
         command, folder = [str(wrapper)], self.folder
         if params.environment:
             file = ROOT / params.environment
@@ -398,14 +398,14 @@ class Command(Generator):
         )
 
 
-def _visible(device: str, visible: str | None) -> str:
-    """CUDA_VISIBLE_DEVICES for a program on a device: none, all that we see, or one of them."""
+def _visible(device: str, visible: str | None) -> str | None:
+    """CUDA_VISIBLE_DEVICES for a program on a device: none, what we see, or one of those."""
     kind, _, number = device.partition(":")
     if kind != "cuda":
         return ""
-    if not number:
-        return visible or ""
-    return visible.split(",")[int(number)].strip() if visible else number
+    if number:
+        return visible.split(",")[int(number)].strip() if visible else number
+    return visible
 
 
 def _say(text: str) -> None:
