@@ -17,6 +17,11 @@ def say(**answer):
     print(json.dumps(answer), flush=True)
 
 
+def start_child():
+    child = subprocess.Popen(["sleep", "60"])
+    Path(setup["settings"]["note"]).write_text(str(child.pid))
+
+
 def write(how, job, reference, target, folder):
     """Write the picture in some way; return what else the answer says."""
     if how in ("crash", "crash_once"):
@@ -26,17 +31,18 @@ def write(how, job, reference, target, folder):
             print("about to fall over", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
     if how == "hang":
-        child = subprocess.Popen(["sleep", "60"])
-        Path(setup["settings"]["note"]).write_text(str(child.pid))
+        start_child()
         time.sleep(60)
     if how == "orphan":  # ends while a child still holds its output open
-        subprocess.Popen(["sleep", "60"])
+        start_child()
         sys.exit(1)
     if how == "unusable":
         print("no weights for me", file=sys.stderr, flush=True)
         sys.exit(2)
     if how == "symlink":
         target.symlink_to(reference)
+    elif how == "dangling":
+        target.symlink_to("nowhere")
     elif how == "symlinked_folder":
         (folder / "link").symlink_to(folder.parent)
         return {"file": "link/x.png"}

@@ -163,6 +163,7 @@ def test_a_wrong_size_is_a_failure_and_no_picture(build: Build) -> None:
         ("absolute", "is absolute"),
         ("no_name", "answered file 3"),
         ("symlink", "is no plain file"),
+        ("dangling", "is no plain file"),
         ("fifo", "is no plain file"),
         ("symlinked_folder", "lies outside the folder"),
         ("odd_status", "answered status 'fine'"),
@@ -213,10 +214,13 @@ def test_a_program_that_always_crashes_stops_the_run(build: Build) -> None:
     assert "about to fall over" in error.value.fault
 
 
-def test_a_program_whose_child_lives_on_has_ended(build: Build) -> None:
+def test_a_program_whose_child_lives_on_has_ended(build: Build, tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    program = build({"a-s0": "orphan"}, settings={"note": str(note)}, picture_timeout=50.0)
     started = time.monotonic()
-    assert statuses(build({"a-s0": "orphan"}).generate(JOBS[:2])) == ["failed", "ok"]
-    assert time.monotonic() - started < 15
+    assert statuses(program.generate(JOBS[:2])) == ["failed", "ok"]
+    assert time.monotonic() - started < 40
+    assert wait_for(lambda: not alive(int(note.read_text())))
 
 
 def test_a_hang_is_ended_with_all_that_it_started(build: Build, tmp_path: Path) -> None:

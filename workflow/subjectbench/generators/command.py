@@ -357,13 +357,14 @@ class Command(Generator):
         except InputError as error:
             raise self._broken(f"{asked}: {error.fault}", "") from error
         path = self.folder / name
-        inside = path.parent.resolve().is_relative_to(self.folder.resolve())
-        if path.is_symlink() or (path.exists() and not stat.S_ISREG(path.lstat().st_mode)):
-            raise self._broken(f"{asked}: {name} is no plain file", "")
-        if not inside:
+        if not path.parent.resolve().is_relative_to(self.folder.resolve()):
             raise self._broken(f"{asked}: {name} lies outside the folder", "")
-        if not path.exists():
+        try:
+            kind = path.lstat().st_mode
+        except FileNotFoundError:
             return None
+        if not stat.S_ISREG(kind):
+            raise self._broken(f"{asked}: {name} is no plain file", "")
         data = path.read_bytes()
         path.unlink()
         return data
