@@ -277,9 +277,8 @@ def test_the_shipped_studies_run_the_papers_models() -> None:
         shown = rows([use.card for use in study.generators], paper)
         missing = set(printed) - shown
         there = rows(cards.names("generator"), paper)
-        left = {"Nano-Banana", "Doubao"}  # paid for, so commented out
-        left |= {"DreamBooth", "Textual Inversion", "Custom Diffusion", "HiPer", "NeTI"}  # not yet
-        assert missing & there <= left, f"{name} lists not all models that have cards"
+        closed = {"Nano-Banana", "Doubao"}  # paid for, so commented out
+        assert missing & there <= closed, f"{name} lists not all models that have cards"
         assert {m.card for m in study.metrics} >= {
             m for m in cards.names("metric") if paper in cards.load("metric", m).published
         }, f"{name} lists not all metrics that the paper prints"
