@@ -94,10 +94,7 @@ def interpreter(file: Path, python: str, report: Callable[[str], None] = print) 
         report(f"{file.name}: making the environment {target}; log: {_log(target)}")
         _log(target).unlink(missing_ok=True)
         try:
-            if file.suffix in (".yaml", ".yml"):
-                _from_conda(file, target)
-            else:
-                _from_requirements(file, python, target)
+            _make(file, python, target)
             facts = {"file": str(file), "python": python, "installed": installed(executable)}
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
@@ -131,6 +128,25 @@ def find_python(version: str) -> Path:
         f"install it (uv python install {version}; or conda, pyenv), or name an interpreter that "
         "has the packages as parameter 'interpreter'",
     )
+
+
+def maker(file: Path, python: str) -> Path:
+    """What will make the environment of a file: an interpreter of its version, or a conda.
+
+    Raises:
+        InputError: none is here.
+    """
+    if file.suffix not in (".yaml", ".yml"):
+        return find_python(python)
+    tool = next(filter(None, map(shutil.which, CONDA)), None)
+    if tool is None:
+        raise InputError(
+            file,
+            "needs micromamba, mamba or conda, and none is on the path",
+            "install micromamba, write a requirements file (.txt) instead, or name an "
+            "'interpreter' that has the packages",
+        )
+    return Path(tool)
 
 
 def installed(python: Path, *names: str) -> dict[str, str | None]:
@@ -253,29 +269,21 @@ def _git(path: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _from_requirements(file: Path, python: str, target: Path) -> None:
-    mend = "mend the file or the network; try by hand: pip install -r"
-    _logged([str(find_python(python)), "-m", "venv", str(target)], target, file, mend)
-    pip = [str(target / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    _logged([*pip, "install", "--no-input", "-r", str(file)], target, file, mend)
+def _make(file: Path, python: str, target: Path) -> None:
+    mend = "mend the file or the network; by hand it would be pip install -r, or conda env create"
+    tool = maker(file, python)
+    if tool.name in CONDA:
+        create = ["create"] if tool.name == "micromamba" else ["env", "create"]
+        command = [str(tool), *create, "--yes", "--prefix", str(target), "--file", str(file)]
+        _logged(command, target, file, mend)
+        return
+    _logged([str(tool), "-m", "venv", str(target)], target, file, mend)
+    pip = [str(target / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+    _logged([*pip, "--no-input", "-r", str(file)], target, file, mend)
     for line in file.read_text("utf-8").splitlines():
         if line.startswith(THEN):
             further = line.removeprefix(THEN).split()
-            _logged([*pip, "install", "--no-input", *further], target, file, mend)
-
-
-def _from_conda(file: Path, target: Path) -> None:
-    tool = next(filter(None, map(shutil.which, CONDA)), None)
-    if tool is None:
-        raise InputError(
-            file,
-            "needs micromamba, mamba or conda, and none is on the path",
-            "install micromamba, write a requirements file (.txt) instead, or name an "
-            "'interpreter' that has the packages",
-        )
-    create = ["create"] if Path(tool).name == "micromamba" else ["env", "create"]
-    command = [tool, *create, "--yes", "--prefix", str(target), "--file", str(file)]
-    _logged(command, target, file, "mend the file or the network")
+            _logged([*pip, "--no-input", *further], target, file, mend)
 
 
 def _logged(command: list[str], target: Path, where: object, mend: str) -> None:

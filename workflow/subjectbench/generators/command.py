@@ -195,8 +195,8 @@ class Command(Generator):
                     made = environments.folder(file, params.python)
                     out.append(Check("environment", True, str(made)))
                 else:
-                    python = environments.find_python(params.python)
-                    out.append(Check("environment", True, f"made on first use, by {python}"))
+                    by = environments.maker(file, params.python)
+                    out.append(Check("environment", True, f"made on first use, by {by}"))
             except InputError as error:
                 found = f"{error.where} {error.fault}"
                 out.append(Check("environment", False, found, error.mend))
