@@ -541,6 +541,36 @@ def test_a_commit_that_is_not_there_says_so(cache: Path, upstream: tuple[Path, l
 # --- wrappers and cards that ship ----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("old", ["3.8", "3.9"])
+def test_the_helper_runs_on_old_pythons(build: Build, tmp_path: Path, old: str) -> None:
+    try:
+        python = environments.find_python(old)
+    except InputError as error:
+        pytest.skip(str(error))
+    wrapper, none = tmp_path / "copy.py", tmp_path / "none.txt"
+    none.write_text("")
+    wrapper.write_text(
+        "import shutil, sys\n"
+        "from worker import Declined, serve\n"
+        "class Copy:\n"
+        "    def __init__(self, path): self.path = path\n"
+        "    def save(self, target): shutil.copyfile(self.path, target)\n"
+        "def load(setup):\n"
+        "    def make(job):\n"
+        "        print('prints are no answers')\n"
+        "        if job.sample_id == 'b-s0': raise Declined('no')\n"
+        "        if job.sample_id == 'c-s0': raise KeyError('x')\n"
+        "        return Copy(job.reference), {'python': '%d.%d' % sys.version_info[:2]}\n"
+        "    return make\n"
+        "serve(load)\n"
+    )
+    params = {"wrapper": str(wrapper), "environment": str(none), "python": old}
+    outcomes = build(**params, interpreter=str(python)).generate(JOBS)
+    assert statuses(outcomes) == ["ok", "refused", "failed"]
+    assert outcomes[0].details["python"] == old
+    assert outcomes[2].details["reason"] == "KeyError: 'x'"
+
+
 @pytest.mark.parametrize("path", WRAPPERS, ids=lambda p: p.stem)
 def test_a_wrapper_is_python_of_its_environment(path: Path) -> None:
     """Old environments run old Pythons: 3.8 for the helper, the card's for each wrapper."""
