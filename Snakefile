@@ -2,6 +2,7 @@
 
 snakemake --cores all                                          the study of config.yaml
 snakemake --cores all --configfile workflow/studies/NAME.yaml  another study
+snakemake --cores all tables                                   its tables alone
 snakemake --dry-run                                            what would run
 """
 
@@ -22,12 +23,19 @@ include: "workflow/rules/common.smk"
 
 localrules:
     all,
+    tables,
 
 
 rule all:
     """Every table and figure of the study, in one folder."""
     input:
         PLAN.paths(PLAN.final),
+
+
+rule tables:
+    """The tables alone: `snakemake tables` needs no picture where the rows are there."""
+    input:
+        PLAN.paths(PLAN.artifacts[PLAN.final].upstream["tables"]),
 
 
 include: "workflow/rules/prepare.smk"

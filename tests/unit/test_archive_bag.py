@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import stat
 import time
@@ -18,9 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subjectbench.archive import bag, place
+from subjectbench.archive import bag, contents, place
 from subjectbench.archive.bag import Bag
 from subjectbench.errors import InputError
+from subjectbench.store import Artifact
 from subjectbench.unpacking import unpack
 
 INFO = {"External-Identifier": "x-1", "Source": "here"}
@@ -293,3 +295,36 @@ def test_damage_anywhere_raises_nothing_but_input_errors(
     with pytest.raises(InputError):  # what is whole is still no run
         place.restore(folder / "a.zip", folder / "results")
     assert [p.name for p in folder.iterdir()] == ["a.zip"]
+
+
+def manifest(**changes: object) -> bytes:
+    artifact = Artifact("score", "b/m/g", {"x": 1}, {}, ("scores.parquet",))
+    files = {"scores.parquet": {"bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()}}
+    whole = {"key": artifact.key, **artifact.identity, "files": files, "rows": {}}
+    return json.dumps(whole | changes).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"[]", b"{", b"null", b'"x"', b"[" * 100_000, b"\xff"),
+        *(manifest(kind=1), manifest(name=None), manifest(components=[]), manifest(upstream=[])),
+        *(manifest(upstream={"a": 1}), manifest(files=[]), manifest(files={"a": 1})),
+        *(manifest(files={"scores.parquet": {}}), manifest(scheme=0), manifest(key="0" * 12)),
+        *(manifest(components={"x": 2}), manifest(name="../../x"), manifest(kind=".plans")),
+    ],
+)
+def test_manifests_of_any_content_are_faults_and_no_crash(text: bytes, tmp_path: Path) -> None:
+    key = json.loads(manifest())["key"]
+    folder = f"results/store/score/b/m/g/{key}"
+    payload: dict[str, bytes | Path] = {f"{folder}/scores.parquet": b"x"}
+    made(tmp_path / "a.zip", payload | {f"{folder}/manifest.json": manifest()})
+    with Bag(tmp_path / "a.zip") as found:  # the good one is an artifact, but no run
+        assert contents.artifacts(found)[1] == ["holds no run, or more than one"]
+    made(tmp_path / "a.zip", payload | {f"{folder}/manifest.json": text})
+    with Bag(tmp_path / "a.zip") as found:
+        packed, faults = contents.artifacts(found)
+        assert not packed and any("manifest.json: " in fault for fault in faults)
+    with pytest.raises(InputError):
+        place.restore(tmp_path / "a.zip", tmp_path / "results")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zip"]

@@ -256,9 +256,16 @@ def test_intervals_decide_where_no_samples_do(made: Made) -> None:
 def test_environments_are_compared(made: Made) -> None:
     a, b = made.run(), made.run(scale=1.5)
     path = b.folder / "record.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"python": "2.7.18"}))
-    (line,) = compare(a, b).environment
-    assert line.startswith("python ") and "2.7.18" in line.partition("->")[2]
+    record = json.loads(path.read_text())
+    off = ["scipy 0.1 (lock: 1.0)"]
+    path.write_text(json.dumps(record | {"python": "2.7.18", "other_than_locked": off}))
+    lines = compare(a, b).environment
+    assert any(x.startswith("python ") and "2.7.18" in x.partition("->")[2] for x in lines)
+    assert "B with scipy 0.1 (lock: 1.0)" in lines
+    # Said of both, even where they are alike.
+    path = a.folder / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"other_than_locked": off}))
+    assert {f"{side} with {off[0]}" for side in "AB"} <= set(compare(a, b).environment)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import random
@@ -464,3 +465,41 @@ def test_named_sources_keep_their_names_wherever_they_lie(tmp_path: Path) -> Non
             identity.hash_sources({"wrapper": file, "other": WORKFLOW / "config.schema.json"})
         )
     assert hashes[0] == hashes[1] and list(hashes[0]) == ["other", "wrapper"]
+
+
+def pin(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    """Let the lock name other versions."""
+    lines = identity.LOCK.read_text().splitlines()
+    changed = [f"{n}=={versions.get(n.replace('-', '_'), v)}" for n, _, v in
+               (line.partition("==") for line in lines) if v]  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / "requirements.txt").write_text("# a remark\n" + "\n".join(changed) + "\n")
+    monkeypatch.setattr(identity, "LOCK", folder / "requirements.txt")
+    identity._locked.cache_clear()
+
+
+def test_tables_tell_which_versions_are_not_the_locks(
+    scores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    equal = plan(study(scores))
+    (tables,) = equal.of_kind("tables")
+    assert tables.job["off_lock"] == {}
+    here = identity.packages(["scipy"], "x")["scipy"]
+    with monkeypatch.context() as patch:
+        pin(tmp_path / "other", patch, scipy="0.1", tqdm="0.1")
+        other = plan(study(scores))
+        (tables,) = other.of_kind("tables")
+        # tqdm decides no number, so no card names it and no table tells of it.
+        assert tables.job["off_lock"] == {"scipy": f"{here} (lock: 0.1)"}
+        assert changed_kinds(equal, other) == {"tables", "report"}
+        told = identity.off_lock(identity.installed())
+        assert told.keys() == {"scipy", "tqdm"}
+    identity._locked.cache_clear()
+    assert set(plan(study(scores)).artifacts) == set(equal.artifacts)
+
+
+def test_installed_versions_are_those_that_python_would_tell() -> None:
+    found = identity.installed()
+    for name in ("numpy", "scikit-learn", "torch", "ruamel.yaml", "typing_extensions"):
+        expected = importlib.metadata.version(name).split("+")[0]
+        assert found[identity._plain(name)] == expected

@@ -447,6 +447,17 @@ def test_markdown(odd: pd.DataFrame) -> None:
     assert lines[5].endswith("| – | – | 0 | – | 0.300 |")
 
 
+def test_footers_stand_below_and_only_where_there_is_something_to_say(odd: pd.DataFrame) -> None:
+    assert writing.off_lock({}) == ""
+    footer = writing.off_lock({"numpy": "2.0 (lock: 2.1)", "a_b": "1 (lock: 2)"})
+    assert footer.endswith("pins: a_b 1 (lock: 2), numpy 2.0 (lock: 2.1).")
+    for to in (writing.to_markdown, writing.to_latex):
+        plain, told = to(odd), to(odd, footer=footer)
+        assert to(odd, footer="") == plain and "numpy" not in plain
+        assert told.index("numpy 2.0") > told.index("1 (lock") > len(plain) * 0.8
+    assert r"a\_b 1" in writing.to_latex(odd, footer=footer)
+
+
 def test_latex(odd: pd.DataFrame) -> None:
     text = writing.to_latex(odd, "τ at 100%", "tab:agree")
     assert r"\caption{$\tau$ at 100\%}" in text and r"\label{tab:agree}" in text

@@ -17,6 +17,7 @@ from subjectbench.archive.index import refuse_remaking
 from subjectbench.cards import ROOT
 from subjectbench.config import load_study
 from subjectbench.plan import check_asked, has_gpu, make_plan, match_given
+from subjectbench.store import Store
 
 
 def plan_study():
@@ -64,7 +65,7 @@ wildcard_constraints:
 
 def upstream(wildcards):
     """Files that the artifact with this key is made from."""
-    return PLAN.upstream_paths(wildcards.key)
+    return Store(Path(PLAN.results)).inputs(PLAN, wildcards.key)
 
 
 def generate_remote(wildcards):
@@ -91,7 +92,7 @@ def judge_gpu(wildcards):
 
 def upstream_of_final(wildcards):
     """Files that the report is made from."""
-    return PLAN.upstream_paths(PLAN.final)
+    return Store(Path(PLAN.results)).inputs(PLAN, PLAN.final)
 
 
 def final_files():
@@ -113,7 +114,9 @@ def tables_files(kind):
 
 
 def point_latest():
-    """Let results/latest follow the run that just ended."""
+    """Let results/latest follow the run that just ended, if its report was asked for."""
+    if not all(Path(path).is_file() for path in PLAN.paths(PLAN.final)):
+        return
     latest = Path(PLAN.results) / "latest"
     target = Path(FINAL).name
     if latest.is_symlink() and os.readlink(latest) == target:
@@ -125,5 +128,4 @@ def point_latest():
 
 # Snakemake calls onsuccess only if some job ran; a run that finds everything there counts as well
 # (and so does a dry run, which cannot be told apart here).
-if all(Path(path).is_file() for path in PLAN.paths(PLAN.final)):
-    point_latest()
+point_latest()

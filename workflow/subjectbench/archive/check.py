@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from subjectbench import writing
+from subjectbench import compare, writing
 from subjectbench.archive import contents, source
 from subjectbench.archive.bag import Bag
 from subjectbench.archive.contents import Packed
@@ -129,7 +129,10 @@ def _left_out(found: dict[str, Packed]) -> Iterator[str]:
 def _tables(bag: Bag, found: dict[str, Packed], tolerance: float, out: Verdict) -> None:
     run = contents.run_of(found)
     assert run is not None  # else the artifacts are not in order
-    tables = found[run.artifact.upstream["tables"]]
+    tables = found.get(run.artifact.upstream.get("tables", ""), run)
+    if tables.artifact.kind not in MAKERS:
+        out.faults.append(f"{tables.artifact.folder}: the run's tables are none")
+        return
     elsewhere = _differences(tables) + _differences(run)
     if elsewhere:
         out.told.append(f"made otherwise than this checkout would: {'; '.join(elsewhere)}")
@@ -141,31 +144,47 @@ def _tables(bag: Bag, found: dict[str, Packed], tolerance: float, out: Verdict) 
                     member = found[up].member(file)
                     bag.copy(member, folder / member)
         before = len(out.faults)
-        made = _make(tables, found, folder)
-        counts = {"same": 0, "close": 0}
-        for name in tables.artifact.files:
-            old, new = bag.read(tables.member(name)), (made / name).read_bytes()
-            if old == new:
-                counts["same"] += 1
-                continue
-            faults = list(_compare(name, old, new, tolerance))
-            out.faults += faults
-            counts["close"] += not faults
-        for name in tables.artifact.files:
-            if bag.hash(run.member(f"tables/{name}")) != bag.hash(tables.member(name)):
-                out.faults.append(f"{run.member(f'tables/{name}')}: is not the table of its run")
-        _page(bag, run, made, folder, bool(elsewhere), out)
+        try:
+            out.told += _recompute(bag, found, run, folder, tolerance, bool(elsewhere), out.faults)
+        except Exception as error:  # rows of another form, or made up ones, can raise anything
+            out.faults.append(
+                f"tables cannot be made again from the rows: {type(error).__name__}: {error}"
+            )
         if len(out.faults) > before and elsewhere:
             commit = bag.info[contents.COMMIT_LINE]
             out.faults.append(
                 "before you conclude anything: check with the archive's own source and versions "
                 f"(git checkout {commit[:12]}, or its folder source/; envs/requirements.txt there)"
             )
-        close = f", {counts['close']} more within {tolerance:g}" if counts["close"] else ""
-        out.told.append(
-            f"tables made again from the rows: {counts['same']} of {len(tables.artifact.files)} "
-            f"files the same bytes{close}"
-        )
+
+
+def _recompute(
+    bag: Bag,
+    found: dict[str, Packed],
+    run: Packed,
+    folder: Path,
+    tolerance: float,
+    otherwise: bool,
+    faults: list[str],
+) -> Iterator[str]:
+    """Make tables and page again from rows in a folder; add faults, and tell what was right."""
+    tables = found[run.artifact.upstream["tables"]]
+    made = _make(tables, found, folder)
+    same = close = 0
+    for name in tables.artifact.files:
+        old, new = bag.read(tables.member(name)), (made / name).read_bytes()
+        if old == new:
+            same += 1
+        else:
+            differing = list(_compare(name, old, new, tolerance))
+            faults += differing
+            close += not differing
+        if bag.hash(run.member(f"tables/{name}")) != bag.hash(tables.member(name)):
+            faults.append(f"{run.member(f'tables/{name}')}: is not the table of its run")
+    more = f", {close} more within {tolerance:g}" if close else ""
+    total = len(tables.artifact.files)
+    yield f"tables made again from the rows: {same} of {total} files the same bytes{more}"
+    yield from _page(bag, run, tables, made, otherwise, faults)
 
 
 def _make(tables: Packed, found: dict[str, Packed], folder: Path) -> Path:
@@ -195,15 +214,15 @@ def _differences(packed: Packed) -> list[str]:
     if kind == "audit":
         here["data"] = identity.hash_sources(data.sources())
     if kind == "report":
-        captions = {n: ROOT / "workflow" / "report" / n for n in parts["captions"]}
+        captions = {n: ROOT / "workflow" / "report" / n for n in parts.get("captions", {})}
         here["captions"] = {n: sha256_file(p) for n, p in captions.items() if p.is_file()}
     here["packages"] = {}
-    for name, known in parts["packages"].items():
+    for name, known in parts.get("packages", {}).items():
         try:
             here["packages"] |= identity.packages([name], kind)
         except InputError:
             here["packages"][name] = f"none (was {known})"
-    told = identity.changed({n: parts[n] for n in here}, here)
+    told = identity.changed({n: parts.get(n) for n in here}, here)
     codes = [line for line in told if line.startswith("code")]
     if len(codes) > 2:
         told = [line for line in told if line not in codes]
@@ -229,10 +248,11 @@ def _compare(name: str, old: bytes, new: bytes, tolerance: float) -> Iterator[st
             f"{len(b)} of {len(b.columns)}, or columns of other names"
         )
         return
+    ids = compare.id_columns(a, b)
     for column in a.columns:
         for place, (x, y) in enumerate(zip(a[column], b[column], strict=True)):
             if x != y and not _close(x, y, tolerance):
-                row = " / ".join(dict.fromkeys(v for v in a.iloc[place, :2] if v))
+                row = " / ".join(v for v in a[ids].iloc[place] if v)
                 cell = f"row {place + 1} ({row}), {column}"
                 yield f"tables/{name}: {cell}: {x!r}, its rows make {y!r}"
 
@@ -256,23 +276,27 @@ def _alike(a: str, b: str, tolerance: float) -> bool:
     return all(x == y or abs(float(x) - float(y)) < 1.5 * PRINTED for x, y in pairs)
 
 
-def _page(bag: Bag, run: Packed, tables: Path, folder: Path, otherwise: bool, out: Verdict) -> None:
+def _page(
+    bag: Bag, run: Packed, tables: Packed, made: Path, otherwise: bool, faults: list[str]
+) -> Iterator[str]:
     """Hold the page and the config of a run against its tables and its identity."""
     artifact = _with_job(run.artifact)
+    if tables.artifact.kind == "audit":  # a run's captions are hashes of files
+        artifact.job["captions"] = tables.artifact.components["captions"]
     printed = bool(artifact.job.get("printed_only"))
     frames = {
-        name: writing.read(tables / f"{name}.csv", as_printed=printed)
+        name: writing.read(made / f"{name}.csv", as_printed=printed)
         for name in artifact.job["tables"]
     }
     config = yaml.safe_dump(artifact.job["study"], sort_keys=False, allow_unicode=True)
     stated = yaml.safe_load(bag.read(run.member("config.yaml")))
     if stated != yaml.safe_load(config):
-        out.faults.append(f"{run.member('config.yaml')}: is not the study of this run")
-    plan = Plan({"run": {}}, str(folder / "results"), {artifact.key: artifact}, artifact.key)
+        faults.append(f"{run.member('config.yaml')}: is not the study of this run")
+    plan = Plan({"run": {}}, "", {artifact.key: artifact}, artifact.key)
     page = report.page(Context(plan, artifact), frames).encode()
     if page == bag.read(run.member("index.html")):
-        out.told.append("page and config: as tables and identity make them; figures: hashed only")
+        yield "page and config: as tables and identity make them; figures: hashed only"
     elif otherwise:
-        out.told.append("page: not held against the tables, since it would be made otherwise here")
+        yield "page: not held against the tables, since it would be made otherwise here"
     else:
-        out.faults.append(f"{run.member('index.html')}: is not the page that its tables make")
+        faults.append(f"{run.member('index.html')}: is not the page that its tables make")

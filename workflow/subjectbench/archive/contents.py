@@ -89,7 +89,7 @@ def artifacts(bag: Bag) -> tuple[dict[str, Packed], list[str]]:
         try:
             manifest = json.loads(bag.read(name))
             artifact = Artifact.of_manifest(manifest)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             faults.append(f"{name}: {error}")
             continue
         if folder != f"{RESULTS}{artifact.folder}" or "/." in f"/{artifact.folder}":

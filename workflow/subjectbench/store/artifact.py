@@ -68,6 +68,13 @@ class Artifact:
         """
         try:
             parts = {name: manifest[name] for name in ("kind", "name", "components", "upstream")}
+            for part, kind in zip(parts.values(), (str, str, dict, dict), strict=True):
+                if not isinstance(part, kind):
+                    raise TypeError(f"{part!r:.40} is not of type {kind.__name__}")
+            if not all(isinstance(key, str) for key in parts["upstream"].values()):
+                raise TypeError("a key of upstream is no text")
+            for facts in manifest["files"].values():
+                int(facts["bytes"]), str(facts["sha256"])
             found = cls(**parts, files=tuple(manifest["files"]))
             if manifest["scheme"] != identity.SCHEME:
                 raise ValueError(f"scheme of keys {manifest['scheme']}, here {identity.SCHEME}")

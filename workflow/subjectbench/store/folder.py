@@ -18,7 +18,7 @@ from typing import Any
 
 from subjectbench.errors import InputError
 from subjectbench.hashing import digest, sha256_file
-from subjectbench.store.artifact import Artifact, is_pictures
+from subjectbench.store.artifact import Artifact, Plan, is_pictures
 from subjectbench.store.identity import installed, off_lock
 
 MANIFEST = "manifest.json"
@@ -134,6 +134,17 @@ class Store:
             (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
             for name, facts in files.items()
         )
+
+    def inputs(self, plan: Plan, key: str) -> list[str]:
+        """Files that the job of an artifact reads.
+
+        Of one that is whole, only those that are there: Snakemake runs a job again, and deletes
+        what it made, when an input that is missing is made for somebody else.
+        """
+        paths = plan.upstream_paths(key)
+        if self.has(plan.artifacts[key]):
+            return [path for path in paths if Path(path).is_file()]
+        return paths
 
     def manifest(self, artifact: Artifact) -> dict[str, Any]:
         """Manifest of an artifact that is there."""
