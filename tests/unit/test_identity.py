@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -503,3 +504,30 @@ def test_installed_versions_are_those_that_python_would_tell() -> None:
     for name in ("numpy", "scikit-learn", "torch", "ruamel.yaml", "typing_extensions"):
         expected = importlib.metadata.version(name).split("+")[0]
         assert found[identity._plain(name)] == expected
+
+
+def test_a_hash_is_remembered_only_while_the_file_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from subjectbench.hashing import sha256_file
+    from subjectbench.store import hashes
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(hashes, "SETTLED", -1.0)
+    read: list[Path] = []
+    monkeypatch.setattr(hashes, "sha256_file", lambda p: read.append(p) or sha256_file(p))
+    path = tmp_path / "large.bin"
+    path.write_bytes(b"a" * 100_000)
+    first = hashes.sha256_once(path)
+    assert hashes.sha256_once(path) == first == sha256_file(path) and read == [path]
+    times = path.stat()
+    time.sleep(0.05)  # clocks tick
+    path.write_bytes(b"b" * 100_000)  # of the same size and, as rsync and tar do, the same time
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert hashes.sha256_once(path) == sha256_file(path) != first and len(read) == 2
+    monkeypatch.setattr(hashes, "SETTLED", 2.0)
+    hashes.sha256_once(path)
+    assert len(read) == 3, "a file that changed just now may change again"
+    monkeypatch.setattr(hashes, "SETTLED", -1.0)
+    (tmp_path / "cache" / "subjectbench" / "hashes.sqlite").write_bytes(b"no database" * 100)
+    assert hashes.sha256_once(path) == sha256_file(path)

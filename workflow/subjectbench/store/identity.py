@@ -22,7 +22,7 @@ from typing import Any
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical as canonical
 from subjectbench.hashing import digest as digest
-from subjectbench.hashing import sha256_file
+from subjectbench.store.hashes import sha256_once
 
 SCHEME = 1
 """Version of this scheme; a change of it renews every key."""
@@ -57,7 +57,7 @@ def hash_sources(paths: Iterable[Path] | Mapping[str, Path]) -> dict[str, str]:
 
 def _hash_source(path: Path) -> str:
     pointer = path.with_name(path.name + ".dvc")
-    return sha256_file(pointer if pointer.is_file() else path)
+    return sha256_once(pointer if pointer.is_file() else path)
 
 
 def _module_file(module: str) -> Path | None:
