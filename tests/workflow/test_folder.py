@@ -51,7 +51,7 @@ def study(folder: Path) -> dict[str, Any]:
         "study": "mine",
         "benchmark": {"card": "folder", "params": {"path": str(folder)}},
         "generators": ["copy_reference"],
-        "metrics": ["mini_clip_i"],
+        "metrics": ["mini_clip_i", "near_copy"],
         "run": {"device": "cpu"},
     }
 
@@ -70,7 +70,8 @@ def test_broken_pictures_are_counted_and_the_rest_is_scored(folder: Path, tmp_pa
         "sideways": "ok",
         "glass": "ok",
     }
-    scores = pd.read_parquet(next(store.rglob("scores.parquet")))
+    scores = pd.concat(map(pd.read_parquet, store.rglob("scores.parquet")))
+    scores = scores[scores["metric"] == "mini_clip_i"]
     assert len(scores) == 12  # nothing is dropped
     ok = scores[scores["status"] == "ok"]
     assert sorted(set(ok["sample_id"].str.split("-").str[0])) == ["glass", "sideways", "whole"]
@@ -80,6 +81,9 @@ def test_broken_pictures_are_counted_and_the_rest_is_scored(folder: Path, tmp_pa
     assert (table["n"].iloc[0], table["expected"].iloc[0]) == (6, 12)
     assert table["coverage"].iloc[0] == 0.5
     assert table["others"].iloc[0] == "6 bad_reference"
+    (made,) = pd.read_csv(checkout.folder / "results/latest/tables/pictures.csv").to_dict("records")
+    assert (made["expected"], made["pictures"], made["without"]) == (12, 6, "6 bad_reference")
+    assert (made["identical"], made["near_copies"], made["near_copy_share"]) == (6, 6, 1.0)
 
 
 @pytest.mark.parametrize(

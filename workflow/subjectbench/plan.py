@@ -648,9 +648,13 @@ class Planner:
         if self.raters:
             names += ["agreement", "rater_agreement"]
             names += ["beside_raters"] if study.beside_raters else []
+        names += ["pictures"] if self.own.asked.plugin.pictures else []
         names.append("coverage")
         job = {
             "tables": names,
+            "near_copy": next(
+                (m.use.label for m in self.metrics if m.card.plugin == "near_copy"), ""
+            ),
             "alignment": study.alignment.model_dump() if study.alignment else None,
             "human_alignment": study.human_alignment.model_dump(),
             "beside_raters": study.beside_raters,

@@ -958,6 +958,45 @@ def _beaten(
     return row | {"note": found.reason or found.interval.reason or ""}
 
 
+def pictures(
+    scores: pd.DataFrame, near_copy: str = "", *, generators: Generators = None
+) -> pd.DataFrame:
+    """What each model made, before any metric: pictures, those alike, those that are copies.
+
+    Args:
+        scores: as for ``leaderboard``, with ``case_id`` and ``image_sha256``.
+        near_copy: metric that is 1 for a near copy of the reference; none: not known.
+        generators: what to show, in order.
+
+    Returns:
+        Columns ``generator, title, expected, pictures, without, identical, near_copies,
+        near_copy_share``. ``without`` counts reasons; ``identical`` counts pictures whose bytes
+        another case of their subject has too. The share is of the pictures that were compared.
+    """
+    scores = checked_scores(scores)
+    out = []
+    for generator, title in order_of(scores["generator"], generators, "pictures").items():
+        mine = scores[scores["generator"] == generator]
+        copied = mine[(mine["metric"] == near_copy) & (mine["status"] == Status.OK.value)]
+        each = mine.drop_duplicates("sample_id")
+        made = each[each["image_sha256"].notna()]
+        cases = made.groupby(["subject_id", "image_sha256"])["case_id"].transform("nunique")
+        reasons = Counter(each.loc[each["image_sha256"].isna(), "status"])
+        out.append(
+            {
+                "generator": generator,
+                "title": title,
+                "expected": len(each),
+                "pictures": len(made),
+                "without": ", ".join(f"{n} {status}" for status, n in sorted(reasons.items())),
+                "identical": int((cases > 1).sum()),
+                "near_copies": copied["value"].sum() if near_copy else math.nan,
+                "near_copy_share": copied["value"].mean() if len(copied) else math.nan,
+            }
+        )
+    return frame_of(out, text=("generator", "title", "without"))
+
+
 def disputed(
     scores: pd.DataFrame,
     metric: str,

@@ -98,6 +98,7 @@ def caption(name: str, job: dict[str, Any], frame: pd.DataFrame) -> str:
         "reference_map": "Map of the references (DSH-Bench, Figure 3b)",
         "rater_agreement": "Agreement among raters",
         "coverage": "Samples by metric, model and status",
+        "pictures": "Pictures by model: made, alike, copied from the reference",
         "models_by_paradigm": "Models by editing paradigm (UFO, Table 1)",
         "alignment": "Agreement of metrics with raters' rankings, case by case (UFO, Table 2)",
         "alignment_differences": "Differences between metrics in agreement with raters' rankings",
@@ -202,6 +203,8 @@ def make(
         "confidence": statistics["confidence"],
     }
     out = {"coverage": _coverage(scores, others, job)}
+    if "pictures" in job["tables"]:
+        out["pictures"] = tables.pictures(scores, job["near_copy"], generators=titles)
     if job["dimensions"]:
         board = job["leaderboard"]
         ranked = tables.leaderboard(
