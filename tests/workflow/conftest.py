@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import tutorials
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("Snakefile", "config.yaml", "pyproject.toml", "envs", "profiles", "workflow")
 
@@ -118,3 +120,71 @@ def ran(finished: Checkout, tmp_path: Path) -> Checkout:
     shutil.copytree(finished.folder, copy.folder, symlinks=True)
     copy.env = {**finished.env, "PYTHONPATH": str(copy.folder / "workflow")}
     return copy
+
+
+SMALL = "workflow/studies/small.yaml"
+
+
+class Clone(Checkout):
+    """A git repository with this checkout in it, for the study ``small``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = tutorials.environment(folder)
+
+    @property
+    def root(self) -> Path:
+        return self.folder.resolve()
+
+    def snakemake(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return super().snakemake("--configfile", SMALL, *args)
+
+    def call(self, *command: str, status: int = 0) -> str:
+        """Run a command; everything that it prints."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == status, done.stdout[-4000:]
+        return done.stdout
+
+    def subjectbench(self, verb: str, *args: str, status: int = 0) -> str:
+        return self.call("subjectbench", verb, *args, "--config", SMALL, status=status)
+
+    def commit(self) -> None:
+        self.call("git", "add", "--all")
+        self.call("git", "commit", "--quiet", "-m", "A step")
+
+    def clone(self, folder: Path, links: str = "copy") -> Clone:
+        self.call("git", "clone", "--quiet", ".", str(folder))
+        out = Clone(folder)
+        out.call("dvc", "config", "--local", "cache.type", links)
+        return out
+
+    def copy(self, folder: Path) -> Clone:
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Clone(folder)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A git repository in which the study ``small`` has run once."""
+    clone = Clone(tutorials.clone(tmp_path_factory.mktemp("small") / "a b'c"))
+    clone.run()
+    return clone
+
+
+@pytest.fixture(scope="session")
+def published(small: Clone, tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A copy whose results were published to a folder, with its pointers committed."""
+    folder = tmp_path_factory.mktemp("published")
+    clone = small.copy(folder / "a b'c")
+    clone.call("dvc", "remote", "add", "--quiet", "--default", "team", str(folder / "re mote"))
+    said = clone.subjectbench("publish")
+    assert "10 artifacts published to team" in said and "hashed" in said
+    clone.commit()
+    return clone

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from subjectbench.errors import InputError, suggest
 
@@ -14,6 +22,10 @@ M = TypeVar("M", bound=BaseModel)
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 """Names become folders and Snakemake wildcards, so they are short and plain."""
 
+
+UNUSABLE = re.compile(r"[{}\x00-\x1f\x7f]|^/|/$|(^|/)\.|.{65}|(.+?)\2{19}")
+"""Names that leave their folder, or that Snakemake fails on from inside: braces, and what repeats
+itself 20 times."""
 
 LOCATION: dict[str, Any] = {"location": True}
 """``json_schema_extra`` of a parameter that says where data lies.
@@ -46,6 +58,13 @@ class Use(Strict):
     @classmethod
     def _short_form(cls, value: Any) -> Any:
         return {"card": value} if isinstance(value, str) else value
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_path(cls, name: str) -> str:
+        if UNUSABLE.search(name):
+            raise ValueError(f"{name!r} cannot be part of a path here; take a short, plain name")
+        return name
 
     @property
     def label(self) -> str:
