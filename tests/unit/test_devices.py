@@ -68,6 +68,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def test_each_process_takes_another_device(job: Job, own_locks: Path) -> None:
+    """SMK-08."""
     jobs = [job("A", "B", "C") for _ in range(3)]
     assert {said(process) for process in jobs} == {"0", "1", "2"}
     with pytest.raises(InputError, match="none of 3 was free"):
