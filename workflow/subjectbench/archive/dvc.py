@@ -79,10 +79,10 @@ class Dvc:
         Raises:
             InputError: none is set.
         """
-        for line in self._must("remote", "list").splitlines():
-            if line.endswith("(default)"):
-                name, place = line.removesuffix("(default)").split(maxsplit=1)
-                return f"{name} ({place.strip()})"
+        # Not "remote list", which wraps long paths.
+        settings = dict(x.split("=", 1) for x in self._must("config", "--list").splitlines())
+        if name := settings.get("core.remote"):
+            return f"{name} ({settings.get(f'remote.{name}.url', '?')})"
         raise InputError(
             "DVC",
             "has no default remote",

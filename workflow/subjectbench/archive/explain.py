@@ -20,6 +20,10 @@ from subjectbench.errors import InputError
 from subjectbench.store import Artifact, Plan, Store
 from subjectbench.store.identity import changed
 
+RETOLD = REPEATED | {"tables": "study"}
+"""Upstream roles whose changes an artifact repeats in this component of its own; a report tells the
+whole study."""
+
 HERE_BUT = "is here but incomplete: its files are not as its manifest says"
 PUBLISHED = "is published but not here: subjectbench restore"
 NEW = "was never made"
@@ -145,9 +149,9 @@ def _job(artifact: Artifact, plan: Plan, store: Store, index: Index, jobs: dict[
 def _causes(artifact: Artifact, old: dict[str, Any], jobs: dict[str, Job]) -> Iterator[str]:
     """How an artifact differs from an older one of its name, besides in what changed upstream."""
     repeated = {
-        REPEATED[role.partition("/")[0]]
+        RETOLD[role.partition("/")[0]]
         for role, key in artifact.upstream.items()
-        if role.partition("/")[0] in REPEATED and key in jobs and old["upstream"].get(role)
+        if role.partition("/")[0] in RETOLD and key in jobs and old["upstream"].get(role)
     }
     before, now = (
         {k: v for k, v in components.items() if k not in repeated}
