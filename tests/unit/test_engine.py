@@ -697,8 +697,13 @@ def test_a_missing_key_is_an_error_before_anything_is_sent(
 
 
 def test_the_bar_shows_how_far_it_is_and_what_it_cost(
-    serve: Callable[..., JudgingServer], store: Transcripts, capfd: pytest.CaptureFixture[str]
+    serve: Callable[..., JudgingServer],
+    store: Transcripts,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    style = {"ascii": True, "mininterval": 0.0}  # without the delay that spares short work a bar
+    monkeypatch.setattr("subjectbench.progress._style", lambda: style)
     it = engine(openai_judge(serve().url), store)
     it.ask(questions(5), read)
     assert it._bar is not None
