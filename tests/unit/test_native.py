@@ -315,6 +315,23 @@ def test_a_checkpoint_is_whole(
         checkpoint.pipeline(folder, ("StableDiffusionPipeline",))
 
 
+def test_variants_and_shards_are_read_as_the_hub_has_them(home: Path, tmp_path: Path) -> None:
+    """SDXL comes as fp16 files, FLUX in several pieces."""
+    whole = checkpoint.pipeline(home / "sdxl", ("StableDiffusionXLPipeline",), "float16")
+    whole.save_pretrained(tmp_path, variant="fp16", max_shard_size="20KB")
+    assert len(list((tmp_path / "unet").glob("*fp16*.safetensors"))) > 1
+    again = checkpoint.pipeline(tmp_path, ("StableDiffusionXLPipeline",), "float16", "fp16")
+    for part in ("unet", "vae", "text_encoder_2"):
+        ours, theirs = getattr(again, part).state_dict(), getattr(whole, part).state_dict()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[k], theirs[k]) for k in ours), part
+    with pytest.raises(InputError, match="cannot be read"):
+        checkpoint.pipeline(tmp_path, ("StableDiffusionXLPipeline",))
+    min((tmp_path / "unet").glob("*fp16*.safetensors")).unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        checkpoint.pipeline(tmp_path, ("StableDiffusionXLPipeline",), "float16", "fp16")
+
+
 def test_another_pipeline_is_refused(home: Path) -> None:
     with pytest.raises(InputError, match=r"of the class FluxPipeline\n.*runs FluxKontextPipeline"):
         checkpoint.pipeline(home / "text", ("FluxKontextPipeline",))
