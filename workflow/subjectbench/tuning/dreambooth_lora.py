@@ -61,4 +61,4 @@ class DreamBoothLora(Fixed):
     def end(self) -> None:
         """Take the adapter off."""
         super().end()
-        self.unet.delete_adapters("default")
+        self.unet.unload_lora()
