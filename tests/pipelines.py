@@ -290,7 +290,12 @@ def save_qwen(folder: Path) -> Path:
         QwenImageEditPlusPipeline,
         QwenImageTransformer2DModel,
     )
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLProcessor
+    from transformers import (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen2VLProcessor,
+        Qwen2VLVideoProcessor,
+    )
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     from tests.conftest import _save_qwen_tokenizer
@@ -328,7 +333,10 @@ def save_qwen(folder: Path) -> Path:
         text_encoder=loud(Qwen2_5_VLForConditionalGeneration(config), 11),
         tokenizer=tokenizer,
         processor=Qwen2VLProcessor(
-            Qwen2VLImageProcessorPil(), tokenizer, chat_template=tokenizer.chat_template
+            Qwen2VLImageProcessorPil(),
+            tokenizer,
+            Qwen2VLVideoProcessor(),
+            chat_template=tokenizer.chat_template,
         ),
         transformer=loud(
             QwenImageTransformer2DModel(

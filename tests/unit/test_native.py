@@ -127,16 +127,18 @@ def test_GEN_04_a_batch_of_one_and_of_eight(home: Path, name: str) -> None:
     Up to a last digit: a matrix product may round differently for another row or number of rows.
     Which is why the stage always asks for the same jobs in the same order.
     """
-    jobs = asked(8)
+    # Qwen's pipeline takes one at a time, and makes a megapixel of every reference: seconds each.
+    count = 2 if "qwen" in name else 8
+    jobs = asked(count)
     eight = build(home, name, compute_batch=1 if "qwen" in name else 8)
     all_of_them = pixels(eight.generate(jobs))
-    assert all_of_them.shape == (8, 16, 16, 3)
-    assert len({picture.tobytes() for picture in all_of_them}) == 8
+    assert all_of_them.shape == (count, 16, 16, 3)
+    assert len({picture.tobytes() for picture in all_of_them}) == count
     assert (pixels(eight.generate(jobs)) == all_of_them).all()
-    assert np.abs(pixels(eight.generate(jobs[5:6])) - all_of_them[5:6]).max() <= 1
+    assert np.abs(pixels(eight.generate(jobs[-1:])) - all_of_them[-1:]).max() <= 1
     assert np.abs(pixels(eight.generate(jobs[::-1]))[::-1] - all_of_them).max() <= 1
-    one = pixels(build(home, name, compute_batch=1).generate(jobs[:3]))
-    assert np.abs(one - all_of_them[:3]).max() <= 2 or eight.card.batch_dependent
+    one = pixels(build(home, name, compute_batch=1).generate(jobs[:2]))
+    assert np.abs(one - all_of_them[:2]).max() <= 2 or eight.card.batch_dependent
 
 
 @pytest.mark.parametrize("name", CARDS)

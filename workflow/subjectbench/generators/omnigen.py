@@ -48,6 +48,26 @@ class OmniGen(Native):
         """Say whether torchvision is here."""
         return [torchvision_check()]
 
+    def load(self, folder: Path) -> Any:
+        """Return the pipeline, with an encoder of references that draws no lots."""
+        pipeline = super().load(folder)
+        pipeline.encode_input_images = self._encoded
+        return pipeline
+
+    def _encoded(self, references: list[Any], device: Any = None, dtype: Any = None) -> list[Any]:
+        """Latents of references: the mode of the VAE's distribution.
+
+        The pipeline's own way draws from it without any seed, so that no picture could be made
+        again.
+        """
+        vae = self.pipeline.vae
+        place = device or self.pipeline._execution_device
+        return [
+            vae.encode(pixels.to(place, dtype or vae.dtype)).latent_dist.mode()
+            * vae.config.scaling_factor
+            for pixels in references
+        ]
+
     def arguments(self, jobs: list[Job]) -> dict[str, Any]:
         """Return guidance and one list of references per job."""
         return {
