@@ -138,7 +138,7 @@ class Dvc:
             InputError: it failed, or something was neither here nor there.
         """
         # DVC remembers what it believes a remote to hold, and then does not look. A folder of its
-        # own for that memory makes it look (DVC-03).
+        # own for that memory makes it look (DVC-03), if only for each pointer's list of objects.
         with tempfile.TemporaryDirectory() as forgetful:
             names = [str(p.relative_to(self.root)) for p in self._pointers()]
             self._must("push", *names, DVC_SITE_CACHE_DIR=forgetful)

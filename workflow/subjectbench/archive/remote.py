@@ -105,7 +105,7 @@ def publish(plan: Plan, root: Path, prove: bool = True) -> Published:
     # Not only what is new: where pointers were merged by hand, one side may have been lost.
     new = [a for a in here if a.key not in index.entries or not tracked[a.key]]
     dvc.track(results, new)
-    # Every pointer, so that what a remote has lost meanwhile is sent again.
+    # Every pointer: an earlier push may have been cut off.
     dvc.push()
     for artifact in new:
         index.add(artifact, store)
