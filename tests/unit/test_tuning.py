@@ -77,12 +77,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pipelines.save_sd(tmp_path_factory.mktemp("sd"))
 
 
-def parameters(name: str, **changed: Any) -> Any:
-    known = cards.plugin("generator", cards.load("generator", name), name).Params.model_fields
+def parameters(of: str, **changed: Any) -> Any:
+    known = cards.plugin("generator", cards.load("generator", of), of).Params.model_fields
     given = {k: v for k, v in {**TINY, "features": 8, "hidden": 8, **changed}.items() if k in known}
     if "class_pictures" in known:
         given = {"class_pictures": 0, **given}
-    return cards.params("generator", Use(card=name, params=given), name)
+    return cards.params("generator", Use(card=of, params=given), of)
 
 
 def method(name: str, folder: Path, **changed: Any) -> Tuning:
