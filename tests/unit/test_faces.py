@@ -564,6 +564,7 @@ def test_face01_the_coverage_table_shows_that_the_ranking_depends_on_the_policy(
             for image in vectors:
                 result = score(image, vector(1, 0), no_face=policy)
                 row = {"metric": metric, "generator": generator, "value": result.value}
+                row["details"] = "{}"
                 rows.append(row | {"status": result.status.value})
     named = {
         k: [{"name": n, "title": n} for n in v]

@@ -162,7 +162,7 @@ def ufo(
     given = answers({u.unit_id: v for u, v in zip(units, values, strict=True)})
     image = None if cosine is None else face_vector(cosine)
     other = Vector(OK, np.array([1.0, 0.0])) if reference == OK else Vector(reference)
-    item = Item("m", "c-s0", "c", image, None, (other,), given, tuple(units))
+    item = Item("m", "c-s0", "c", image, references=(other,), answers=given, units=tuple(units))
     (result,) = metric.score([item])
     json.dumps(result.details)
     return result
