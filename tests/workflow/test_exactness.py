@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -38,19 +40,29 @@ def test_cores_shards_and_batches_change_no_number(finished: Checkout, tmp_path:
         pd.testing.assert_frame_equal(left, right, rtol=0, atol=1e-6)
 
 
+KILLS = int(os.environ.get("SUBJECTBENCH_KILLS", 3))
+"""How often a run is killed; each kill costs about ten seconds, so more on demand only."""
+
+
+def start(checkout: Checkout, **streams: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        checkout.command("--cores", "2"),
+        cwd=checkout.folder,
+        env=checkout.env,
+        start_new_session=True,
+        text=True,
+        **streams,
+    )
+
+
 def test_killed_run_continues_to_the_same_bytes(finished: Checkout, tmp_path: Path) -> None:
     killed = Checkout(tmp_path / "killed")
     started = len(finished.hashes())
-    for moment in (3, 9, 17):
-        process = subprocess.Popen(
-            killed.command("--cores", "2"),
-            cwd=killed.folder,
-            env=killed.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(moment)
+    moments = random.Random(KILLS)
+    for _ in range(KILLS):
+        nowhere = subprocess.DEVNULL
+        process = start(killed, stdout=nowhere, stderr=nowhere)
+        time.sleep(moments.uniform(3, 17))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         # Whatever is there is whole: the same bytes as in the undisturbed run.
@@ -60,3 +72,13 @@ def test_killed_run_continues_to_the_same_bytes(finished: Checkout, tmp_path: Pa
     assert killed.hashes() == finished.hashes()
     assert len(killed.hashes()) == started
     assert killed.planned() == {}
+
+
+def test_two_runs_at_once_tear_nothing(finished: Checkout, tmp_path: Path) -> None:
+    """Both end well, each artifact made by one of them; or the later one says why it cannot."""
+    shared = Checkout(tmp_path / "shared")
+    both = [start(shared, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
+    told = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], "\n".join(t[-3000:] for t in told)
+    assert shared.hashes() == finished.hashes()
+    assert shared.planned() == {}
