@@ -1,5 +1,6 @@
 # make reproduce   from a fresh clone to every table and figure of the default study
-# make test        lint, formatting, types and all tests
+# make test        lint, formatting, types and the tests
+# make test-all    the same with the longest tests, about 10 minutes more
 # make weights     train the miniworld's small models anew (an hour or more on 2 cores)
 # make lock        pin the newest versions of envs/requirements.in
 
@@ -10,7 +11,7 @@ CORES ?= all
 BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: reproduce test lint weights lock clean
+.PHONY: reproduce test test-all lint weights lock clean
 .DEFAULT_GOAL := reproduce
 
 $(VENV)/.installed: envs/requirements.txt pyproject.toml
@@ -33,6 +34,9 @@ lint: $(VENV)/.installed
 
 test: $(VENV)/.installed lint
 	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+test-all: $(VENV)/.installed lint
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m ""
 
 weights: $(VENV)/.installed
 	$(BIN)/python -m subjectbench.miniworld.train --recipe clip --out workflow/weights/mini_clip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -39,6 +40,15 @@ TINY: dict[str, Any] = {
 }
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(folder / "workflow"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
 class Checkout:
     """A copy of the repository with one study of its own."""
 
@@ -51,13 +61,15 @@ class Checkout:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / name)
-        self.env = {
-            **os.environ,
-            "PYTHONPATH": str(folder / "workflow"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        self.env = _environment(folder)
         self.configure(TINY)
+
+    @classmethod
+    def at(cls, folder: Path) -> Checkout:
+        """One that is there already."""
+        out = cls.__new__(cls)
+        out.folder, out.env = folder, _environment(folder)
+        return out
 
     def configure(self, study: dict[str, Any]) -> None:
         (self.folder / "config.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
@@ -106,20 +118,28 @@ class Checkout:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout whose study has run once, with two cores, in a folder with an odd name."""
-    checkout = Checkout(tmp_path_factory.mktemp("run") / "a b'c")
-    checkout.run()
-    return checkout
+    """A checkout whose study has run once, with two cores, in a folder with an odd name.
+
+    Read only: one run serves all workers.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / "finished" / "a b'c", shared / "finished.done"
+    with (shared / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if done.exists():
+            return Checkout.at(folder)
+        checkout = Checkout(folder)
+        checkout.run()
+        done.touch()
+        return checkout
 
 
 @pytest.fixture
 def ran(finished: Checkout, tmp_path: Path) -> Checkout:
     """A copy of the finished checkout that a test may change."""
-    copy = Checkout.__new__(Checkout)
-    copy.folder = tmp_path / "a b'c"
-    shutil.copytree(finished.folder, copy.folder, symlinks=True)
-    copy.env = {**finished.env, "PYTHONPATH": str(copy.folder / "workflow")}
-    return copy
+    shutil.copytree(finished.folder, tmp_path / "a b'c", symlinks=True)
+    return Checkout.at(tmp_path / "a b'c")
 
 
 SMALL = "workflow/studies/small.yaml"

@@ -465,6 +465,7 @@ def test_changes_that_are_not_committed_are_told(
         assert b"Not all source was committed" in opened.read("README.md")
 
 
+@pytest.mark.long
 def test_tags_say_what_changed_since_the_last(
     committed: Checkout, archived: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_killed_run_continues_to_the_same_bytes(finished: Checkout, tmp_path: Pa
     assert killed.planned() == {}
 
 
+@pytest.mark.long
 def test_two_runs_at_once_tear_nothing(finished: Checkout, tmp_path: Path) -> None:
     """Both end well, each artifact made by one of them; or the later one says why it cannot."""
     shared = Checkout(tmp_path / "shared")

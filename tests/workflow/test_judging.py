@@ -266,6 +266,7 @@ def test_killed_runs_buy_nothing_twice(again: Checkout, server: JudgingServer) -
     assert again.hashes("results/store/score") == reference
 
 
+@pytest.mark.long
 def test_an_archive_replaces_the_server(again: Checkout, server: JudgingServer) -> None:
     """``replay``: the same tables from transcripts alone; a miss names the request."""
     tables = _tables(again)

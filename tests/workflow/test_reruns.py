@@ -255,6 +255,7 @@ def test_bad_config_is_one_clear_error(
     assert not (checkout.folder / "results").exists()
 
 
+@pytest.mark.long
 def test_comparing_two_runs_says_what_moved_and_why(ran: Checkout) -> None:
     before = (ran.folder / "results" / "latest").readlink().name
     edit(

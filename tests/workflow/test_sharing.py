@@ -111,6 +111,7 @@ def test_a_fresh_clone_has_nothing_to_run_once_restored(
     assert clone.planned() == {}
 
 
+@pytest.mark.long
 def test_a_change_in_a_clone_of_links_runs_only_what_it_must_and_writes_into_no_cache(
     published: Clone, plan: Plan, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_deleted_file_and_a_deleted_manifest_are_healed(
     assert faults(clone, plan) == []
 
 
+@pytest.mark.long
 def test_a_remote_that_lost_or_damaged_an_object_is_named_and_mended(
     published: Clone, plan: Plan, tmp_path: Path
 ) -> None:
@@ -299,6 +301,7 @@ def test_without_dvc_everything_else_works(small: Clone, plan: Plan, tmp_path: P
     assert Clone(other).planned() == {}
 
 
+@pytest.mark.long
 def test_gc_lists_what_no_study_reaches_and_restore_brings_it_back(
     published: Clone, plan: Plan, tmp_path: Path
 ) -> None:
@@ -330,6 +333,7 @@ def test_gc_lists_what_no_study_reaches_and_restore_brings_it_back(
     assert len(restore(clone, plan).fetched) == 10
 
 
+@pytest.mark.long
 def test_a_git_checkout_there_and_back(published: Clone, tmp_path: Path) -> None:
     """SMK-01: an edit in an imported module is seen, whatever git does to file times."""
     clone = published.copy(tmp_path / "clone")

@@ -35,6 +35,7 @@ def changed(**params: Any) -> dict[str, Any]:
     return study
 
 
+@pytest.mark.long
 def test_training_is_a_step_of_its_own(tmp_path: Any) -> None:
     checkout = Checkout(tmp_path / "a b'c")
     checkout.configure(STUDY)
