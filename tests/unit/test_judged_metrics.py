@@ -384,11 +384,9 @@ def test_a_zero_embedding_is_no_face_score() -> None:
         "m",
         "c-s0",
         "c",
-        Vector(OK, np.zeros(2)),
-        None,
-        (Vector(OK, np.ones(2)),),
-        {},
-        tuple(FACE[:1]),
+        image=Vector(OK, np.zeros(2)),
+        references=(Vector(OK, np.ones(2)),),
+        units=tuple(FACE[:1]),
     )
     (result,) = Ufo(Ufo.Params(), cards.load("metric", "ufo"), Path()).score([item])
     assert (result.status, result.value) == (Status.NON_FINITE, None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -57,8 +59,26 @@ class DreamBoothLora(Fixed):
         StableDiffusionPipeline.save_lora_weights(
             folder, unet_lora_layers=layers, **_collate_lora_metadata({"unet": self.unet})
         )
+        _settle(folder / FILE)
 
     def end(self) -> None:
         """Take the adapter off."""
         super().end()
         self.unet.unload_lora()
+
+
+def _settle(file: Path) -> None:
+    """Give a file of tensors one form: its notes are written in the order of hash tables."""
+    data = file.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header: dict[str, Any] = json.loads(data[8 : 8 + size])
+    notes = header["__metadata__"]
+    for name, text in notes.items():
+        if text.startswith("{"):
+            told = json.loads(text)
+            lists = {n: sorted(v, key=str) for n, v in told.items() if isinstance(v, list)}
+            notes[name] = json.dumps(told | lists, indent=2, sort_keys=True)
+    header["__metadata__"] = dict(sorted(notes.items()))
+    told = json.dumps(header, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % 8)  # the tensors stay aligned
+    file.write_bytes(struct.pack("<Q", len(told)) + told + data[8 + size :])
