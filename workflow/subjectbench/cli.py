@@ -197,6 +197,7 @@ def _import_check(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     """Check for each model of a study whether it can run here, and say what it would cost."""
     from subjectbench import doctor
+    from subjectbench.plan import Asked
 
     study = _read_config(args.config)
     if isinstance(study, Audit):
@@ -204,9 +205,8 @@ def _doctor(args: argparse.Namespace) -> None:
         return
     cases, subjects = None, None
     try:
-        asked = cards.load("benchmark", study.benchmark.card, "config: benchmark")
-        params = cards.params("benchmark", study.benchmark, "config: benchmark")
-        frame = cards.plugin("benchmark", asked, "config: benchmark")(params, ROOT).cases()
+        asked = Asked.of("benchmark", study.benchmark, "config: benchmark")
+        frame = asked.plugin(asked.params, ROOT).cases()
         cases, subjects = len(frame), frame["subject_id"].nunique()
     except InputError as error:
         print(f"no forecast of costs: the benchmark cannot be read here: {error}")
@@ -524,9 +524,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, run: Callable[[argparse.Namespace], None], text: str = "") -> Any:
+    def verb(
+        name: str,
+        run: Callable[[argparse.Namespace], None],
+        text: str = "",
+        more: str | None = None,
+    ) -> Any:
         about = text or (run.__doc__ or "")
-        sub = verbs.add_parser(name, help=about, description=about)
+        kept = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
+        sub = verbs.add_parser(
+            name, help=about, description=about, epilog=more or None, formatter_class=kept
+        )
         sub.set_defaults(run=run)
         return sub
 
@@ -541,22 +549,16 @@ def _parser() -> argparse.ArgumentParser:
         )
 
     with_config(verb("check", _check))
-    sub = verb("import-check", _import_check)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = IMPORT_HELP
+    sub = verb("import-check", _import_check, more=IMPORT_HELP)
     sub.add_argument("--all", action="store_true", help="list every missing and unused file")
     with_config(sub)
-    sub = verb("doctor", _doctor)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = DOCTOR_HELP
+    sub = verb("doctor", _doctor, more=DOCTOR_HELP)
     sub.add_argument("--all", action="store_true", help="show also what is as it should be")
     with_config(sub)
     sub = verb("pin", _pin)
     sub.add_argument("card", nargs="+", help="name of a card, e.g. flux_kontext")
     sub.add_argument("--again", action="store_true", help="replace commits that are there as well")
-    sub = verb("explain", _explain)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = EXPLAIN_HELP
+    sub = verb("explain", _explain, more=EXPLAIN_HELP)
     with_config(sub)
     sub.add_argument(
         "target", nargs="?", default="", help="kind, key, folder or part of a name of artifacts"
@@ -572,9 +574,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("action", choices=("export", "import"))
     sub.add_argument("file", type=Path, help="Parquet file of the export")
     with_config(sub)
-    sub = verb("verify", _verify)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = VERIFY_HELP
+    sub = verb("verify", _verify, more=VERIFY_HELP)
     sub.add_argument("archive", nargs="?", type=Path, help="file that `subjectbench archive` wrote")
     sub.add_argument(
         "--tolerance",
@@ -583,9 +583,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of numbers in tables that are not the same bytes (default: 1e-6; 0: none)",
     )
     with_config(sub)
-    sub = verb("archive", _archive)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = ARCHIVE_HELP
+    sub = verb("archive", _archive, more=ARCHIVE_HELP)
     sub.add_argument("which", nargs="?", default="latest", metavar="RUN", help="default: latest")
     sub.add_argument("--with-images", action="store_true", help="pack the pictures too")
     sub.add_argument(
@@ -608,9 +606,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not download what was sent into an empty folder to hash it there",
     )
-    sub = verb("restore", _restore)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = RESTORE_HELP
+    sub = verb("restore", _restore, more=RESTORE_HELP)
     with_config(sub)
     sub.add_argument(
         "--from", dest="archive", type=Path, metavar="ARCHIVE", help="continue from this archive"
@@ -619,18 +615,14 @@ def _parser() -> argparse.ArgumentParser:
         "--needed", action="store_true", help="only what the next run reads, and the results"
     )
     sub.add_argument("--only", nargs="+", metavar="KIND", help="only kinds such as score tables")
-    sub = verb("gc", _gc)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = GC_HELP
+    sub = verb("gc", _gc, more=GC_HELP)
     sub.add_argument("--keep", nargs="+", default=[], metavar="STUDY|RUN", help="keep these too")
     sub.add_argument("--delete", action="store_true", help="remove what is listed")
     sub.add_argument("--all", action="store_true", help="name every folder")
     sub.add_argument(
         "--results", type=Path, default=Path("results"), help="results folder (default: results)"
     )
-    sub = verb("compare", _compare)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.epilog = COMPARE_HELP
+    sub = verb("compare", _compare, more=COMPARE_HELP)
     sub.add_argument("a", metavar="A", help="run to compare with")
     sub.add_argument("b", metavar="B", help="run that is compared")
     sub.add_argument("--csv", type=Path, metavar="FILE", help="write every cell, moved or not")

@@ -137,8 +137,7 @@ def _diagnosis(kind: str, use: Use, machine: Machine) -> Diagnosis:
     try:
         asked = Asked.of(kind, use, f"config: {use.label}")
     except InputError as error:
-        fault = Check("card", False, f"{error.where}: {error.fault}", error.mend or "")
-        return Diagnosis(kind, use.label, use.label, [fault])
+        return Diagnosis(kind, use.label, use.label, [_refused("card", error)])
     card = asked.card
     out = Diagnosis(kind, use.label, card.title)
     out.checks += _packages(card.packages)
@@ -160,8 +159,12 @@ def _tried(about: str, look: Any) -> list[Check]:
     try:
         look()
     except InputError as error:
-        return [Check(about, False, f"{error.where}: {error.fault}", error.mend or "")]
+        return [_refused(about, error)]
     return []
+
+
+def _refused(about: str, error: InputError) -> Check:
+    return Check(about, False, f"{error.where}: {error.fault}", error.mend or "")
 
 
 def _own(asked: Asked) -> list[Check]:
