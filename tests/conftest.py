@@ -250,6 +250,20 @@ def _save_qwen_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """As jobs run: with more threads the place in a batch may change the last bit.
+
+    And two threads on a busy machine wait for each other.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def own_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

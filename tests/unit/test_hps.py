@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +129,6 @@ def encoder(folder: Path, sha256: dict[str, str] | None = None, **params: Any) -
     card = EncoderCard(title="HPS", plugin="hps", about="x", weights=weights)
     sizes = {"vision_heads": 3, "text_heads": 2, "hidden_act": "gelu", "compute_batch": 2}
     return Hps(Hps.Params(**{**FILES, **sizes, **params}), card, "cpu")
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """As in a job: with more threads the place in a batch may change the last bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

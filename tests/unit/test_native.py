@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from subjectbench.generators.omini_control import squared
 from subjectbench.vocabulary import Status
 from tests import pipelines
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CARDS = [
     name
     for name in cards.names("generator")
@@ -34,15 +36,6 @@ CARDS = [
     and name != "mini_diffusion"  # tests/contract has it, with its own weights
 ]
 SMALL = {"steps": 2, "height": 16, "width": 16, "dtype": "float32", "variant": None}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """As jobs run; and two threads on a busy machine wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

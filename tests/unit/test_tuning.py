@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ from subjectbench.tuning.base import Subject, Tuning
 from subjectbench.tuning.prior import ClassPictures
 from tests import pipelines
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FILES = {
     "textual_inversion_sd15": {"learned_embeds.safetensors"},
     "dreambooth_sd15": {"unet/diffusion_pytorch_model.safetensors"},
@@ -62,14 +64,6 @@ def test_every_trained_model_is_here() -> None:
         if cards.plugin("generator", cards.load("generator", name), name).tuning
         and cards.load("generator", name).weights.repository
     }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
