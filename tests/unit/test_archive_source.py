@@ -137,6 +137,20 @@ def test_uncommitted_changes_are_refused_or_told(repository: Path) -> None:
     assert source.read(repository, allow_dirty=True).members == found.members
 
 
+def test_an_edit_within_the_second_of_the_checkout_is_seen(repository: Path) -> None:
+    """Same size, same times to the second: git looks inside, since its index is as young."""
+    git(repository, "config", "core.trustctime", "false")
+    file, index = repository / "workflow/a.py", repository / ".git/index"
+    os.utime(file, (1e9, 1e9))
+    git(repository, "update-index", "--refresh")
+    os.utime(index, (1e9, 1e9))
+    file.write_text("workflow/b.py")
+    os.utime(file, (1e9, 1e9))
+    assert git(repository, "diff", "--name-only") == "workflow/a.py\n"
+    with pytest.raises(InputError, match=r"not committed: workflow/a\.py"):
+        source.read(repository)
+
+
 def test_what_has_no_name_is_refused(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is part of another repository"):
         source.read(repository / "workflow")

@@ -131,9 +131,10 @@ def _changes(root: Path) -> tuple[tuple[str, ...], bytes]:
     """Files that differ from the commit, new ones among what matters, and their diff."""
     index = Path(os.fsdecode(_git(root, "rev-parse", "--git-path", "index").rstrip(b"\n")))
     with tempfile.TemporaryDirectory() as folder:
-        # In a copy of the index, so that the user's own is left alone.
+        # In a copy of the index, so that the user's own is left alone. With its time: git trusts
+        # no entry as young as its index, and a newer copy would hide an edit within that second.
         copy = Path(folder) / "index"
-        shutil.copyfile(root / index, copy)
+        shutil.copy2(root / index, copy)
         env = {**os.environ, "GIT_INDEX_FILE": str(copy)}
         there = [p for p in MATTERS if (root / p).exists()]
         _git(root, "add", "--intent-to-add", "--", *there, env=env)
