@@ -386,6 +386,12 @@ FINE = {
 }
 
 
+ABSORBED = {("BAGEL", "non_editing", -by) for by in range(40, 45)}
+"""Where no numbers of cases fit, totals are held against the weights that fit all rows best; of the
+1260 moves of UFO's cells, all of which leave no numbers of cases, these five move the weights
+enough to hide the row. Found by trying every one."""
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_one_number_moved_beyond_rounding_is_found(data: st.DataObject) -> None:
@@ -395,7 +401,10 @@ def test_one_number_moved_beyond_rounding_is_found(data: st.DataObject) -> None:
     by = data.draw(st.integers(40, 60)) * data.draw(st.sampled_from([-1, 1]))
     by = abs(by) if float(read().tables[name].cells[row][column]) < 0.1 else by  # stays above 0
     changed = by_id(perturbed(name, row, column, by))
-    assert changed[CHECKED[name](row, column)].verdict == "disagrees"
+    if name == "ufo_table1_models":
+        assert changed["ufo-1-case-weights"].verdict == "disagrees"
+    if (row, column, by) not in ABSORBED:
+        assert changed[CHECKED[name](row, column)].verdict == "disagrees"
     others = [
         i for i in changed if i.startswith(("dsh-3-s_h:", "ufo-1-total:")) and not i.endswith(row)
     ]
