@@ -27,6 +27,7 @@ def samples(checkout: Checkout) -> pd.DataFrame:
     return frame[["model", "sample_id", "seed", "status", "image_sha256"]]
 
 
+@pytest.mark.long
 def test_cores_shards_and_batches_change_no_number(finished: Checkout, tmp_path: Path) -> None:
     other = Checkout(tmp_path / "sharded")
     study = copy.deepcopy(TINY)

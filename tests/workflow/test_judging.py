@@ -232,6 +232,7 @@ def _identity(call: Call) -> str:
     return json.dumps(call.body, sort_keys=True)
 
 
+@pytest.mark.long
 def test_killed_runs_buy_nothing_twice(again: Checkout, server: JudgingServer) -> None:
     """SIGKILL of the whole run, twice; only what was in flight is asked again."""
     reference = again.hashes("results/store/score")
