@@ -531,3 +531,22 @@ def test_a_hash_is_remembered_only_while_the_file_is_the_same(
     monkeypatch.setattr(hashes, "SETTLED", -1.0)
     (tmp_path / "cache" / "subjectbench" / "hashes.sqlite").write_bytes(b"no database" * 100)
     assert hashes.sha256_once(path) == sha256_file(path)
+
+
+def test_a_module_is_parsed_once_while_its_text_is_the_same(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(package.parent / "cache"))
+    parsed: list[Path] = []
+    parse = identity._parse
+    monkeypatch.setattr(identity, "_parse", lambda s, p: parsed.append(p) or parse(s, p))
+    first = code()
+    assert len(parsed) == len(first)
+    assert code() == first and len(parsed) == len(first), "looked up by a later process"
+    path = package / "metrics" / "cosine_text.py"
+    times = path.stat()
+    edit(path, "import", "import  ")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert code() == first and parsed[len(first) :] == [path], "another text, the same code"
+    monkeypatch.setattr(identity.sys, "version", "another Python")
+    assert code() == first and len(parsed) == 2 * len(first) + 1

@@ -53,7 +53,9 @@ class Context:
         import torch
 
         torch.set_num_threads(self.run.threads)
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # As use_deterministic_algorithms(True, warn_only=True), which also imports torch's compiler
+        # to tell it: seconds for each job, and nothing here is compiled.
+        torch.set_deterministic_debug_mode("warn")
         if self.run.device == "cuda" and not torch.cuda.is_available():
             raise InputError("config: run.device", "no CUDA device here", "use auto or cpu")
         wanted = self.run.device != "cpu" and torch.cuda.is_available()

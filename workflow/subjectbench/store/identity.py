@@ -22,7 +22,7 @@ from typing import Any
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical as canonical
 from subjectbench.hashing import digest as digest
-from subjectbench.store.hashes import sha256_once
+from subjectbench.store.hashes import remembered, sha256_once
 
 SCHEME = 1
 """Version of this scheme; a change of it renews every key."""
@@ -81,8 +81,25 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 @cache
 def _parsed(path: Path) -> tuple[str, frozenset[str]]:
-    """Hash of a module's normalised source, and the modules of ours that it imports."""
-    tree = ast.parse(path.read_text("utf-8"), str(path))
+    """Hash of a module's normalised source, and the modules of ours that it imports.
+
+    Looked up if the same source was parsed before, by the same Python and the same normalisation:
+    all jobs of a study ask for the same modules.
+    """
+    source = path.read_bytes()
+    rules = (sys.version, _sha256(Path(__file__).read_bytes()), _sha256(source))
+    found = remembered(f"module {path}", " ".join(rules), lambda: _parse(source, path))
+    normalised, *imported = found.split()
+    return normalised, frozenset(m for m in imported if _module_file(m))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parse(source: bytes, path: Path) -> str:
+    """Hash of the normalised source, then all that may be modules of ours, by spaces."""
+    tree = ast.parse(source, str(path))
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -90,9 +107,9 @@ def _parsed(path: Path) -> tuple[str, frozenset[str]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    ours = frozenset(m for m in found if m.startswith("subjectbench") and _module_file(m))
     text = ast.dump(_without_docstrings(tree), include_attributes=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16], ours
+    ours = sorted(m for m in found if m.startswith("subjectbench"))
+    return " ".join([_sha256(text.encode())[:16], *ours])
 
 
 def closure(*modules: str) -> dict[str, str]:
