@@ -22,9 +22,10 @@ from subjectbench.config import Use, load_study
 from subjectbench.encoders.base import Vector
 from subjectbench.encoders.faces import FaceEncoder
 from subjectbench.generators.base import Generator, Job, Outcome
+from subjectbench.hashing import subject_shard
 from subjectbench.plan import EMBEDDINGS, Asked, make_plan
 from subjectbench.stages import generate, prepare, train
-from subjectbench.stages.base import Context, subject_shard
+from subjectbench.stages.base import Context
 from subjectbench.stages.trained import Trained
 from subjectbench.vocabulary import Status
 

@@ -18,9 +18,13 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from subjectbench.config import load_study
+from subjectbench import cards
+from subjectbench.cards import ROOT
+from subjectbench.config import Use, load_study
 from subjectbench.errors import InputError
+from subjectbench.hashing import subject_shard
 from subjectbench.plan import make_plan, plan_again
 from subjectbench.store import Artifact, Plan, identity
 
@@ -391,6 +395,83 @@ def test_a_job_plans_its_own_artifact_again_and_little_else(
     assert plan_again(load_study(value | {"metrics": ["mini_clip_t"]}), score) is None
     monkeypatch.setattr("subjectbench.plan.make_plan", lambda _: pytest.fail("planned everything"))
     assert plan_again(checked, score) == score
+
+
+def changed_by_shard(old: Plan, new: Plan) -> dict[str, set[Any]]:
+    """Shards of the artifacts that only the new plan has, by kind; None: of all shards."""
+    out: dict[str, set[Any]] = {}
+    for key in new.artifacts.keys() - old.artifacts.keys():
+        artifact = new.artifacts[key]
+        shard = artifact.name.rpartition("/")[2]
+        out.setdefault(artifact.kind, set()).add(int(shard) if shard.isdecimal() else None)
+    return out
+
+
+SHARDED = {
+    "study": "sharded",
+    "generators": ["noise", "mini_textual_inversion"],
+    "judge": "mini_zero_shot",
+    "metrics": ["sics", "mini_clip_i"],
+    "shards": 3,
+}
+OF_ALL: dict[str, set[Any]] = {
+    "embed_cases": {None},
+    "score": {None},
+    "tables": {None},
+    "report": {None},
+}
+
+
+def of_shard(shard: int) -> dict[str, set[Any]]:
+    """What a change to one subject's shard asks for."""
+    sharded = ("train", "generate", "embed_images", "judge")
+    return {"benchmark": {None, shard}} | {kind: {shard} for kind in sharded} | OF_ALL
+
+
+def test_a_subject_more_is_work_for_its_shard_only() -> None:
+    def drawn(subjects: int, **params: Any) -> Plan:
+        use = {"card": "miniworld", "params": {"subjects": subjects, **params}}
+        return make_plan(load_study(SHARDED | {"benchmark": use}))
+
+    few, more = drawn(5), drawn(6)
+    new = set(_subjects(6)) - set(_subjects(5))
+    assert len(new) == 1
+    shard = subject_shard(new.pop(), 3)
+    assert changed_by_shard(few, more) == of_shard(shard)
+    everything = changed_by_shard(few, drawn(5, size=48))
+    assert everything == changed_by_shard(few, drawn(5, seed=1))
+    assert everything["generate"] == {0, 1, 2}
+    assert everything["benchmark"] == {None, 0, 1, 2}
+
+
+def _subjects(count: int) -> list[str]:
+    card = cards.load("benchmark", "miniworld", "a test")
+    params = cards.params("benchmark", Use(card="miniworld", params={"subjects": count}), "a test")
+    return list(cards.plugin("benchmark", card, "a test")(params, ROOT).cases()["subject_id"])
+
+
+def test_a_changed_picture_or_prompt_is_work_for_its_shard_only(tmp_path: Path) -> None:
+    prompts = {name: f"a {name} on a table" for name in ("mug", "dog", "car", "hat", "fox")}
+
+    def planned(**changes: str) -> Plan:
+        rows = [f"{name},{text}" for name, text in (prompts | changes).items()]
+        (tmp_path / "prompts.csv").write_text("\n".join(["subject_id,prompt", *rows]) + "\n")
+        listed = [f"{name},{name},{name}.png" for name in prompts | changes]
+        text = "\n".join(["subject_id,subject,image", *listed]) + "\n"
+        (tmp_path / "subjects.csv").write_text(text)
+        use = {"card": "folder", "params": {"path": str(tmp_path)}}
+        return make_plan(load_study(SHARDED | {"benchmark": use}))
+
+    for number, name in enumerate([*prompts, "owl"]):
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(tmp_path / f"{name}.png")
+    first = planned()
+    assert changed_by_shard(first, planned()) == {}
+    assert changed_by_shard(first, planned(hat="a hat on a chair")) == of_shard(
+        subject_shard("hat", 3)
+    )
+    assert changed_by_shard(first, planned(owl="an owl")) == of_shard(subject_shard("owl", 3))
+    Image.new("RGB", (40, 30), (200, 0, 0)).save(tmp_path / "fox.png")
+    assert changed_by_shard(first, planned()) == of_shard(subject_shard("fox", 3))
 
 
 def test_benchmarks_beside_are_planned_as_if_they_were_the_studys_own() -> None:

@@ -112,6 +112,43 @@ def test_one_metric_parameter_and_back(ran: Checkout) -> None:
     assert (ran.folder / "results" / "latest").readlink() != latest
 
 
+@pytest.mark.long
+def test_a_subject_more_runs_its_shard_only(tmp_path: Path) -> None:
+    """And afterwards no picture, embedding or row of the other shard is another than before."""
+    checkout = Checkout(tmp_path / "sharded")
+    study = {
+        "study": "sharded",
+        "benchmark": {"card": "miniworld", "params": {"subjects": 4}},
+        "generators": ["sim_identity_drift", "copy_reference"],
+        "metrics": ["near_copy"],
+        "shards": 2,
+        "run": {"device": "cpu"},
+    }
+    checkout.configure(study)
+    checkout.run()
+    before = checkout.hashes("results/store")
+    checkout.configure(study | {"benchmark": {"card": "miniworld", "params": {"subjects": 5}}})
+    assert checkout.planned() == {
+        "prepare_benchmark": 2,  # the whole, for tables, and the shard
+        "generate_images": 2,
+        "embed_cases": 1,
+        "embed_images": 2,
+        "score_metric": 2,
+        **READERS,
+    }
+    checkout.run()
+    assert checkout.planned() == {}
+    after = checkout.hashes("results/store")
+    assert after.items() >= before.items()
+    counts = {}
+    for path in checkout.folder.glob("results/store/score/miniworld/near_copy/*/*/scores.parquet"):
+        counts.setdefault(path.parts[-3], []).append(len(pd.read_parquet(path)))
+    assert {name: sorted(n) for name, n in counts.items()} == {
+        "sim_identity_drift": [48, 60],
+        "copy_reference": [48, 60],
+    }
+
+
 def test_code_of_one_metric(ran: Checkout) -> None:
     replace(
         ran,

@@ -1,7 +1,8 @@
 """Read the benchmark.
 
 REQUIRED INPUTS: the sources that the benchmark's card names, or none (miniworld draws its own).
-OUTPUTS: store/benchmark/<benchmark>/<key>/: cases, and references decoded once into one form.
+OUTPUTS: store/benchmark/<benchmark>/<key>/: cases, and references decoded once into one form; in a
+study of several shards also store/benchmark/<benchmark>/<shard>/<key>/, the same of a part.
 """
 
 

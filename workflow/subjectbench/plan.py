@@ -12,6 +12,7 @@ from subjectbench import cards, checkpoint
 from subjectbench.cards import ROOT, Weights
 from subjectbench.config import Audit, MetricUse, Study, Use, locations
 from subjectbench.errors import InputError
+from subjectbench.hashing import subject_shard
 from subjectbench.published import data as printed
 from subjectbench.store import Artifact, Plan, Store, identity
 
@@ -233,6 +234,47 @@ class Bench:
         )
 
     @cached_property
+    def _rows(self) -> dict[int, Any]:
+        """Cases by shard."""
+        cases = self.asked.plugin(self.asked.params, ROOT).cases()
+        # As text: an undefined cell is no number, and no JSON.
+        cases = cases.astype(object).where(cases.notna(), None)
+        shards = [subject_shard(s, self.study.shards) for s in cases["subject_id"]]
+        return {int(shard): rows for shard, rows in cases.groupby(shards)}
+
+    def part(self, shard: int) -> Artifact:
+        """Cases and references of the subjects of one shard: the same whatever others there are.
+
+        So a subject that is added, or a picture that is replaced, repeats its shard's work only.
+        """
+        if self.study.shards == 1:
+            return self.prepared
+        asked = self.asked
+        benchmark = asked.plugin(asked.params, ROOT)
+        files = benchmark.reference_files()
+        components = dict(self.prepared.components)
+        if files is not None:
+            rows = self._rows.get(shard)
+            cases = [] if rows is None else rows.to_dict("records")
+            mine = {c["reference_id"] for c in cases} & files.keys()
+            kept = components["params"].keys() - benchmark.amounts
+            components |= {
+                "params": {name: components["params"][name] for name in sorted(kept)},
+                "cases": identity.digest(cases),
+                "data": identity.hash_sources({name: files[name] for name in mine}),
+            }
+        where = {"shard": shard, "shards": self.study.shards}
+        return self._add(
+            Artifact(
+                "benchmark",
+                f"{self.label}/{shard}",
+                components | where,
+                files=self.prepared.files,
+                job=asked.job | where,
+            )
+        )
+
+    @cached_property
     def samples(self) -> dict[str, list[Artifact]]:
         """Pictures by generator, one artifact per shard."""
         return {g.use.label: [self._generate(g, s) for s in self.shards] for g in self.generators}
@@ -261,7 +303,7 @@ class Bench:
         }
         sources = asked.plugin.sources(asked.params, ROOT)
         data = {"data": identity.hash_sources(sources)} if sources else {}
-        upstream = {"benchmark": self.prepared.key}
+        upstream = {"benchmark": self.part(shard).key}
         if asked.plugin.tuning:
             upstream["trained"] = self._train(asked, shard).key
         return self._add(
@@ -299,7 +341,7 @@ class Bench:
                     "weights": whole["weights"],
                     **part,
                 },
-                {"benchmark": self.prepared.key},
+                {"benchmark": self.part(shard).key},
                 ("subjects.parquet", "losses.parquet", "weights.zip"),
                 {**asked.job, **part},
             )
@@ -426,7 +468,7 @@ class Bench:
 
     def _judge(self, judging: Judging, generator: str, samples: Artifact) -> Artifact:
         who = judging.judge.asked.use.label if judging.judge else "imported"
-        upstream = {"benchmark": self.prepared.key, "samples": samples.key}
+        upstream = {"benchmark": samples.upstream["benchmark"], "samples": samples.key}
         if judging.units:
             upstream["units"] = judging.units.key
         return self._add(
@@ -462,7 +504,7 @@ class Bench:
                 "embed_images",
                 f"{encoder.use.label}/{samples.name}",
                 encoder.components("embed"),
-                {"benchmark": self.prepared.key, "samples": samples.key},
+                {"benchmark": samples.upstream["benchmark"], "samples": samples.key},
                 ("embeddings.parquet",),
                 encoder.job,
             )

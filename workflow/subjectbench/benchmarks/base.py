@@ -52,6 +52,9 @@ class Benchmark(ABC):
     breakdowns: ClassVar[tuple[str, ...]] = ("difficulty", "scenario", "category")
     """Columns of the cases by which scores are broken down."""
 
+    amounts: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that only say how much there is: what one subject is does not depend on them."""
+
     def __init__(self, params: Any, root: Path) -> None:
         self.params = params
         self.root = Path(root)
@@ -79,6 +82,14 @@ class Benchmark(ABC):
     @abstractmethod
     def references(self) -> Iterator[tuple[str, bytes | None]]:
         """Yield ``(reference_id, file bytes as supplied)``; None where there is no file."""
+
+    def reference_files(self) -> dict[str, Path] | None:
+        """Return the file behind each reference that is there, by id.
+
+        With these, the cases and :attr:`amounts`, a study in shards knows what each shard is made
+        from. None, the default: it is not known, and each shard depends on all sources.
+        """
+        return None
 
     @property
     def has_units(self) -> bool:

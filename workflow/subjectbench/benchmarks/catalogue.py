@@ -178,6 +178,11 @@ class Catalogue(Benchmark):
             path = self._reference(subject)
             yield subject.subject_id, path.read_bytes() if path else None
 
+    def reference_files(self) -> dict[str, Path]:
+        """Return each subject's picture that is there."""
+        found = ((s.subject_id, self._reference(s)) for s in self.subjects())
+        return {name: path for name, path in found if path}
+
     def anomalies(self) -> list[dict[str, str | None]]:
         """List what is odd in the data, so that a report can show it.
 

@@ -217,6 +217,11 @@ class DshBench(Benchmark):
             present = path is not None and path.is_file()
             yield entry["subject_id"], path.read_bytes() if path and present else None
 
+    def reference_files(self) -> dict[str, Path]:
+        """Return each subject's picture that is there."""
+        found = ((e["subject_id"], self._image(e)) for e in self.entries())
+        return {name: path for name, path in found if path and path.is_file()}
+
     def anomalies(self) -> list[dict[str, str | None]]:
         """List what is odd in the published data, so that a report can show it.
 

@@ -29,6 +29,7 @@ class Miniworld(Benchmark):
     """
 
     synthetic = True
+    amounts = frozenset({"subjects"})
 
     class Params(Strict):
         """Parameters of the miniworld card."""
@@ -53,6 +54,10 @@ class Miniworld(Benchmark):
 
     def check(self) -> None:
         """Find nothing to check."""
+
+    def reference_files(self) -> dict[str, Path]:
+        """Return no files: what is drawn is told by the cases, and by size and seed."""
+        return {}
 
     def _subjects(self) -> list[Subject]:
         from subjectbench.miniworld.subjects import make_subjects

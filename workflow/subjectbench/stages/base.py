@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,11 +124,6 @@ class Context:
                 f"changed since the run was planned: {what}",
                 "run snakemake again; it will plan with the change",
             )
-
-
-def subject_shard(subject_id: str, shards: int) -> int:
-    """Shard of a subject: from its id alone, so that new subjects move no others."""
-    return zlib.crc32(subject_id.encode()) % shards
 
 
 def by_subject(frame: pd.DataFrame, batch_size: int) -> Iterator[tuple[str, list[pd.DataFrame]]]:

@@ -12,9 +12,10 @@ from PIL import Image
 from subjectbench import cards
 from subjectbench.asking.engine import Forecast, forecast
 from subjectbench.decompositions.base import Case
+from subjectbench.hashing import subject_shard
 from subjectbench.judges.repair import follow_up
 from subjectbench.rubrics.base import Judged, Rubric
-from subjectbench.stages.base import Context, subject_shard
+from subjectbench.stages.base import Context
 from subjectbench.stages.judge import Samples, open_transcripts
 from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Plan

@@ -13,13 +13,13 @@ import pandas as pd
 
 from subjectbench import images, progress, records
 from subjectbench.generators.base import Desk, Generator, Job, Outcome
+from subjectbench.hashing import subject_shard
 from subjectbench.records import Status
 from subjectbench.stages.base import (
     Context,
     by_subject,
     count,
     details,
-    subject_shard,
     to_json,
 )
 from subjectbench.stages.prepare import Prepared

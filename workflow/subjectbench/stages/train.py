@@ -19,9 +19,9 @@ from typing import Any
 import pandas as pd
 
 from subjectbench import checkpoint, images, progress, records
-from subjectbench.hashing import sha256_file
+from subjectbench.hashing import sha256_file, subject_shard
 from subjectbench.records import Status
-from subjectbench.stages.base import Context, count, subject_shard, to_json
+from subjectbench.stages.base import Context, count, to_json
 from subjectbench.stages.prepare import Prepared, open_png
 from subjectbench.stages.trained import Trained
 from subjectbench.store import Artifact, Partial, identity

@@ -7,7 +7,6 @@ the components, so keys form a Merkle chain.
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -22,6 +21,7 @@ from typing import Any
 from subjectbench.errors import InputError
 from subjectbench.hashing import canonical as canonical
 from subjectbench.hashing import digest as digest
+from subjectbench.hashing import sha256
 from subjectbench.store.hashes import remembered, sha256_once
 
 SCHEME = 1
@@ -87,14 +87,10 @@ def _parsed(path: Path) -> tuple[str, frozenset[str]]:
     all jobs of a study ask for the same modules.
     """
     source = path.read_bytes()
-    rules = (sys.version, _sha256(Path(__file__).read_bytes()), _sha256(source))
+    rules = (sys.version, sha256(Path(__file__).read_bytes()), sha256(source))
     found = remembered(f"module {path}", " ".join(rules), lambda: _parse(source, path))
     normalised, *imported = found.split()
     return normalised, frozenset(m for m in imported if _module_file(m))
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _parse(source: bytes, path: Path) -> str:
@@ -109,7 +105,7 @@ def _parse(source: bytes, path: Path) -> str:
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     text = ast.dump(_without_docstrings(tree), include_attributes=False)
     ours = sorted(m for m in found if m.startswith("subjectbench"))
-    return " ".join([_sha256(text.encode())[:16], *ours])
+    return " ".join([sha256(text.encode())[:16], *ours])
 
 
 def closure(*modules: str) -> dict[str, str]:
