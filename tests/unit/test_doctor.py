@@ -11,8 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from subjectbench import cards, doctor
+from subjectbench.cli import main
 from subjectbench.config import Study, load_study
 from subjectbench.doctor import Diagnosis
 from subjectbench.errors import InputError
@@ -90,7 +92,7 @@ def card(**more: Any) -> dict[str, Any]:
 
 
 def examined(*names: str) -> dict[str, Diagnosis]:
-    return {one.name: one for one in doctor.examine(study(*names), 10, 2)}
+    return {one.name: one for one in doctor.examine(study(*names), {})}
 
 
 def amiss(one: Diagnosis) -> list[str]:
@@ -161,7 +163,8 @@ def test_the_bill(own_cards: Callable[..., None]) -> None:
     costs = {"seconds": 36, "subject_seconds": 180, "price": 0.04, "disk_gb": 5, "picture_mb": 2}
     own_cards("generator", "paid", card(expected=costs))
     own_cards("generator", "silent", card())
-    found = list(doctor.examine(study("paid", "silent", "noise"), 10, 2))
+    amounts = {name: (10, 2) for name in ("paid", "silent", "noise")}
+    found = list(doctor.examine(study("paid", "silent", "noise"), amounts))
     assert [one.name for one in found if one.costs] == ["paid", "silent"]  # no bill for controls
     bill = found[0].costs
     assert bill is not None
@@ -171,6 +174,22 @@ def test_the_bill(own_cards: Callable[..., None]) -> None:
     text = doctor.words(found)
     assert "0.40 USD" in text and "not stated" in text
     assert "leave out 1 models" in text
+
+
+def test_the_bill_counts_benchmarks_beside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pictures(**beside: Any) -> int:
+        value = yaml.safe_load((cards.ROOT / "config.yaml").read_text("utf-8"))
+        value |= {"beside": {"benchmarks": ["miniworld_dreambench"], **beside}}
+        file = tmp_path / "config.yaml"
+        file.write_text(yaml.safe_dump(value))
+        main(["doctor", "--config", str(file)])
+        line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("mini_diff"))
+        return int(line.split()[1])
+
+    assert pictures(generators=["copy_reference"]) == 24 * 12
+    assert pictures() == 24 * 12 + 10 * 6
 
 
 TEXT = """\

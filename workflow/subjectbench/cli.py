@@ -197,20 +197,24 @@ def _import_check(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     """Check for each model of a study whether it can run here, and say what it would cost."""
     from subjectbench import doctor
-    from subjectbench.plan import Asked
+    from subjectbench.plan import Planner
 
     study = _read_config(args.config)
     if isinstance(study, Audit):
         print("an audit needs no models")
         return
-    cases, subjects = None, None
+    amounts: dict[str, tuple[int, int]] = {}
     try:
-        asked = Asked.of("benchmark", study.benchmark, "config: benchmark")
-        frame = asked.plugin(asked.params, ROOT).cases()
-        cases, subjects = len(frame), frame["subject_id"].nunique()
+        planner = Planner(study)
+        for bench in (planner.own, *planner.beside):
+            frame = bench.asked.plugin(bench.asked.params, ROOT).cases()
+            for name in (asked.use.label for asked in bench.generators):
+                cases, subjects = amounts.get(name, (0, 0))
+                amounts[name] = cases + len(frame), subjects + frame["subject_id"].nunique()
     except InputError as error:
-        print(f"no forecast of costs: the benchmark cannot be read here: {error}")
-    found = list(doctor.examine(study, cases, subjects))
+        amounts = {}
+        print(f"no forecast of costs: what is asked of the models cannot be told here: {error}")
+    found = list(doctor.examine(study, amounts))
     print(doctor.words(found, args.all), end="")
     if not all(one.ok for one in found):
         raise SystemExit(1)

@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -93,18 +93,19 @@ class Diagnosis:
         return all(check.ok for check in self.checks)
 
 
-def examine(study: Study, cases: int | None, subjects: int | None) -> Iterator[Diagnosis]:
+def examine(study: Study, amounts: Mapping[str, tuple[int, int]]) -> Iterator[Diagnosis]:
     """Look at every generator, encoder and judge of a study.
 
     Args:
         study: as checked.
-        cases: of the benchmark, for the costs; None: it cannot be read here.
-        subjects: of the benchmark.
+        amounts: cases and subjects that each generator is asked for, on all benchmarks together;
+            the costs of one that is not in it are not told.
     """
     machine = Machine(Path(study.results))
     for use in study.generators:
         found = _diagnosis("generator", use, machine)
-        if cases is not None and subjects is not None:
+        if use.label in amounts:
+            cases, subjects = amounts[use.label]
             found.costs = _costs(use, cases * study.samples_per_case, subjects)
         yield found
     for kind, use in _behind_metrics(study):
