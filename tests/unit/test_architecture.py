@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "findings": {"tables", "cells", "statistics", "records", "errors", "vocabulary"},
     "figures": {"tables", "cells", "alignment", "composition", "records", "errors", "vocabulary"},
     "published": {"cards", "cells", "config", "statistics", "errors"},
-    "plan": {"cards", "checkpoint", "config", "errors", "published", "store"},
+    "plan": {"cards", "checkpoint", "config", "errors", "hashing", "published", "store"},
     "stages": EVERYTHING - {"plan", "doctor", "archive", "cli", "__main__"},
     "doctor": LIGHT | {"checkpoint", "generators", "plan"},
     "compare": {"store", "statistics", "records", "errors"},

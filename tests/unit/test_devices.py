@@ -114,7 +114,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch, *uuids: str | None) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(uuids))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(uuids))
     monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda i: SimpleNamespace(uuid=uuids[i])
+        torch.cuda,
+        "get_device_properties",
+        lambda i: SimpleNamespace(uuid=uuids[i], name="Made-up 9000"),
     )
 
 
@@ -128,19 +130,37 @@ def context(device: str) -> Context:
             "run": {"device": device},
         }
     )
-    plan: Any = SimpleNamespace(study=study.model_dump(mode="json"))
+    plan: Any = SimpleNamespace(study=study.model_dump(mode="json"), results="results")
     return Context(plan, None)  # type: ignore[arg-type]
 
 
 def test_a_job_gets_a_device_of_its_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, "u-0", "u-1")
     assert said(job("gpu-u-0")) == "0"
-    assert context("cpu").device == "cpu"
+    here = context("cpu")
+    assert here.device == here.store.device == "cpu"
     assert context("auto").device == context("cuda").device == "cuda:1"
     gpus(monkeypatch)
     assert context("auto").device == "cpu"
     with pytest.raises(InputError, match="no CUDA device here"):
         _ = context("cuda").device
+
+
+def test_the_record_tells_which_device_and_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpus(monkeypatch, "u-0")
+    driver = tmp_path / "version"
+    driver.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build\n"
+        "GCC version: 12.3.0\n"
+    )
+    told = f"Made-up 9000, CUDA {torch.version.cuda}"
+    assert devices.told("cuda:0", driver) == f"{told}, driver 550.54.15"
+    assert devices.told("cuda:0", tmp_path / "none") == told
+    here = context("auto")
+    assert here.device == "cuda:0"
+    assert here.store.device.startswith(told)
 
 
 def test_devices_without_an_id_are_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ REPEATED = {
 }
 """Upstream roles, without their shard, whose own components a score repeats under this name."""
 
-ENVIRONMENT = ("host", "machine", "python", "git_commit", "other_than_locked")
+ENVIRONMENT = ("host", "machine", "device", "python", "git_commit", "other_than_locked")
 """What ``record.json`` says of where an artifact was made."""
 
 YES, NO, UNKNOWN = "beyond noise", "within noise", ""

@@ -117,6 +117,24 @@ def _identity(torch: Any, index: int) -> str:
     return f"gpu-{getattr(properties, 'uuid', None) or index}"
 
 
+def told(device: str, driver: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """Model of a GPU, version of CUDA and, where the system tells, of the driver.
+
+    Args:
+        device: as :func:`pick` returns it.
+        driver: where NVIDIA's driver tells its version.
+    """
+    import torch
+
+    index = int(device.rpartition(":")[2])
+    facts = [torch.cuda.get_device_properties(index).name, f"CUDA {torch.version.cuda}"]
+    if driver.is_file():
+        facts += [
+            f"driver {v}" for v in re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", driver.read_text())[:1]
+        ]
+    return ", ".join(facts)
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether the device's memory ended, and less at once may fit."""
     import torch

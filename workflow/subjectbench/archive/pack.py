@@ -200,6 +200,7 @@ def _environment(run: Run, code: source.Source) -> bytes:
     facts = {
         "python": sorted(made["python"]),
         "machine": sorted(made["machine"]),
+        "device": sorted(made["device"]),
         "other_than_locked": sorted(made["other_than_locked"]),
         "locks": locks,
     }

@@ -58,7 +58,11 @@ class Context:
         if self.run.device == "cuda" and not torch.cuda.is_available():
             raise InputError("config: run.device", "no CUDA device here", "use auto or cpu")
         wanted = self.run.device != "cpu" and torch.cuda.is_available()
-        return devices.pick() if wanted else "cpu"
+        if not wanted:
+            return "cpu"
+        device = devices.pick()
+        self.store.device = devices.told(device)
+        return device
 
     @property
     def run_name(self) -> str:

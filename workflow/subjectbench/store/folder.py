@@ -114,10 +114,14 @@ class Store:
 
     Args:
         results: folder that holds ``store/`` and the runs.
+
+    Attributes:
+        device: what computes here, for the record.
     """
 
     def __init__(self, results: Path) -> None:
         self.results = results
+        self.device = "cpu"
 
     def path(self, artifact: Artifact) -> Path:
         """Folder of an artifact."""
@@ -198,7 +202,11 @@ class Store:
                 },
                 "rows": rows,
             }
-            record = {**_environment(), "seconds": round(time.monotonic() - started, 3)}
+            record = {
+                **_environment(),
+                "device": self.device,
+                "seconds": round(time.monotonic() - started, 3),
+            }
             for name, facts in ((MANIFEST, manifest), (RECORD, record)):
                 (folder / name).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
             for path in folder.rglob("*"):
