@@ -6,8 +6,10 @@ Heavy imports stay inside verbs, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -681,7 +683,21 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, sqlite3.OperationalError) as error:
+        if not _disk_full(error):
+            raise
+        where = getattr(error, "filename", None) or "disk"
+        mend = "free some, or set results: to a folder on a larger disk, and do it again"
+        print(f"error: {InputError(where, 'no space left', mend)}", file=sys.stderr)
+        print("What was finished is kept, and nothing half written counts.", file=sys.stderr)
+        return 2
     return 0
+
+
+def _disk_full(error: OSError | sqlite3.OperationalError) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "disk is full" in str(error) or os.strerror(errno.ENOSPC) in str(error)
 
 
 if __name__ == "__main__":
