@@ -38,7 +38,10 @@ def text_ids(frame: pd.DataFrame, columns: Iterable[str], where: str) -> None:
     for column in columns:
         if column not in frame.columns:
             raise InputError(where, f"column '{column}' is missing", suggest(column, frame.columns))
-        bad = [v for v in frame[column] if not isinstance(v, str)]
+        values = frame[column]
+        if isinstance(values.dtype, pd.StringDtype):  # then all but missing ones are text
+            values = values[values.isna()]
+        bad = [v for v in values if not isinstance(v, str)]
         if bad:
             raise InputError(where, f"{column}: {bad[0]!r} is not text", "every row needs this id")
 
