@@ -33,10 +33,10 @@ lint: $(VENV)/.installed
 	$(BIN)/snakemake --lint
 
 test: $(VENV)/.installed lint
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(VENV)/.installed lint
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m ""
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m ""
 
 weights: $(VENV)/.installed
 	$(BIN)/python -m subjectbench.miniworld.train --recipe clip --out workflow/weights/mini_clip

@@ -21,6 +21,14 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 VIT_MEAN, VIT_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs of the Snakefile first: they are long, and a worker should not be left alone with one.
+
+    Fast tests fill the time at the end. Needs xdist's ``--no-loadscope-reorder`` to take effect.
+    """
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Environments of external programs are made once a run, and not in the user's cache."""
