@@ -234,13 +234,25 @@ class Bench:
         )
 
     @cached_property
-    def _rows(self) -> dict[int, Any]:
-        """Cases by shard."""
-        cases = self.asked.plugin(self.asked.params, ROOT).cases()
-        # As text: an undefined cell is no number, and no JSON.
+    def _sources(self) -> dict[int, dict[str, Any]] | None:
+        """What each shard's cases and references are made from; None: that cannot be told."""
+        benchmark = self.asked.plugin(self.asked.params, ROOT)
+        files = benchmark.reference_files()
+        if files is None:
+            return None
+        cases = benchmark.cases()
+        # As objects: an undefined cell is no number, and no JSON.
         cases = cases.astype(object).where(cases.notna(), None)
         shards = [subject_shard(s, self.study.shards) for s in cases["subject_id"]]
-        return {int(shard): rows for shard, rows in cases.groupby(shards)}
+        return {
+            int(shard): {
+                "cases": identity.digest(rows.to_dict("records")),
+                "data": identity.hash_sources(
+                    {name: files[name] for name in {*rows["reference_id"]} & files.keys()}
+                ),
+            }
+            for shard, rows in cases.groupby(shards)
+        }
 
     def part(self, shard: int) -> Artifact:
         """Cases and references of the subjects of one shard: the same whatever others there are.
@@ -249,20 +261,12 @@ class Bench:
         """
         if self.study.shards == 1:
             return self.prepared
-        asked = self.asked
-        benchmark = asked.plugin(asked.params, ROOT)
-        files = benchmark.reference_files()
         components = dict(self.prepared.components)
-        if files is not None:
-            rows = self._rows.get(shard)
-            cases = [] if rows is None else rows.to_dict("records")
-            mine = {c["reference_id"] for c in cases} & files.keys()
-            kept = components["params"].keys() - benchmark.amounts
-            components |= {
-                "params": {name: components["params"][name] for name in sorted(kept)},
-                "cases": identity.digest(cases),
-                "data": identity.hash_sources({name: files[name] for name in mine}),
-            }
+        if self._sources is not None:
+            params = components["params"].items()
+            amounts = self.asked.plugin.amounts
+            components["params"] = {n: value for n, value in params if n not in amounts}
+            components |= self._sources.get(shard, {"cases": "", "data": {}})
         where = {"shard": shard, "shards": self.study.shards}
         return self._add(
             Artifact(
@@ -270,7 +274,7 @@ class Bench:
                 f"{self.label}/{shard}",
                 components | where,
                 files=self.prepared.files,
-                job=asked.job | where,
+                job=self.asked.job | where,
             )
         )
 
