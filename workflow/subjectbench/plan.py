@@ -215,10 +215,13 @@ class Bench:
         return str(self.asked.use.name or self.asked.card.title)
 
     @cached_property
+    def _benchmark(self) -> Any:
+        return self.asked.plugin(self.asked.params, ROOT)
+
+    @cached_property
     def prepared(self) -> Artifact:
         """Cases and references."""
-        asked = self.asked
-        benchmark = asked.plugin(asked.params, ROOT)
+        asked, benchmark = self.asked, self._benchmark
         benchmark.check()
         return self._add(
             Artifact(
@@ -236,11 +239,10 @@ class Bench:
     @cached_property
     def _sources(self) -> dict[int, dict[str, Any]] | None:
         """What each shard's cases and references are made from; None: that cannot be told."""
-        benchmark = self.asked.plugin(self.asked.params, ROOT)
-        files = benchmark.reference_files()
+        files = self._benchmark.reference_files()
         if files is None:
             return None
-        cases = benchmark.cases()
+        cases = self._benchmark.cases()
         # As objects: an undefined cell is no number, and no JSON.
         cases = cases.astype(object).where(cases.notna(), None)
         shards = [subject_shard(s, self.study.shards) for s in cases["subject_id"]]
@@ -446,7 +448,7 @@ class Bench:
             components["judge"] = judge.components
             job["judge"] = judge.job
         else:
-            benchmark = self.asked.plugin(self.asked.params, ROOT)
+            benchmark = self._benchmark
             if not benchmark.has_units:
                 raise InputError(
                     f"config: benchmark: {self.label}",

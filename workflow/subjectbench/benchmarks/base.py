@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import re
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Ids are file names, ZIP members and wildcards: 1 to 64 plain characters."""
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Unicode's categories Cc, Zl, Zp and Cs: control characters, line breaks, halves of characters."""
 
 
 class Benchmark(ABC):
@@ -290,9 +292,9 @@ def check_prompt(value: str, where: object) -> str:
     """
     if not value.strip():
         raise InputError(where, "the prompt is empty", "write one, or remove the row")
-    bad = next((c for c in value if unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs")), None)
-    if bad is not None:
+    bad = CONTROL.search(value)
+    if bad:
         raise InputError(
-            where, f"the prompt holds the control character {bad!r}", "write it on one line"
+            where, f"the prompt holds the control character {bad.group()!r}", "write it on one line"
         )
     return value

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -91,7 +92,7 @@ class DshBench(Benchmark):
         return self.root / self.params.images / PurePosixPath(entry["image"]).name
 
     def entries(self) -> list[dict[str, Any]]:
-        """Read and check the file.
+        """Read and check the file, once.
 
         Returns:
             One dict per subject, sorted by number: ``subject_id, image, height, width, subject,
@@ -100,6 +101,10 @@ class DshBench(Benchmark):
         Raises:
             InputError: not the published form; names the entry and the field.
         """
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> list[dict[str, Any]]:
         published = read_json(self._file)
         if not isinstance(published, dict) or not published:
             raise InputError(

@@ -83,12 +83,12 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 def _parsed(path: Path) -> tuple[str, frozenset[str]]:
     """Hash of a module's normalised source, and the modules of ours that it imports.
 
-    Looked up if the same source was parsed before, by the same Python and the same normalisation:
-    all jobs of a study ask for the same modules.
+    Looked up if the same source was parsed before, in any checkout, by the same Python and the
+    same normalisation: all jobs of a study ask for the same modules.
     """
     source = path.read_bytes()
-    rules = (sys.version, sha256(Path(__file__).read_bytes()), sha256(source))
-    found = remembered(f"module {path}", " ".join(rules), lambda: _parse(source, path))
+    rules = f"{sys.version} {sha256(Path(__file__).read_bytes())}"
+    found = remembered(f"module {sha256(source)}", rules, lambda: _parse(source, path))
     normalised, *imported = found.split()
     return normalised, frozenset(m for m in imported if _module_file(m))
 
