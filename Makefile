@@ -14,11 +14,10 @@ export PATH := $(BIN):$(PATH)
 .PHONY: reproduce test test-all lint weights lock clean
 .DEFAULT_GOAL := reproduce
 
-# Not compiled: most modules are never imported, and the others are compiled then.
 $(VENV)/.installed: envs/requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --requirement envs/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement envs/requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
