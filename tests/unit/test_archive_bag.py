@@ -15,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bagit
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subjectbench import records
 from subjectbench.archive import bag, contents, place
 from subjectbench.archive.bag import Bag
 from subjectbench.errors import InputError
@@ -328,3 +330,23 @@ def test_manifests_of_any_content_are_faults_and_no_crash(text: bytes, tmp_path:
     with pytest.raises(InputError):
         place.restore(tmp_path / "a.zip", tmp_path / "results")
     assert [p.name for p in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_a_small_table_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated value takes no space in Parquet, so the file's size and hash say nothing."""
+    path = tmp_path / "losses.parquet"
+    rows = 300_000
+    frame = pd.DataFrame({"subject_id": ["s"] * rows, "step": [0] * rows, "loss": [0.5] * rows})
+    records.write_table("losses", frame.iloc[:3].assign(step=range(3)), path)
+    assert len(records.read_table("losses", path)) == 3
+    frame.to_parquet(path, index=False)
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(records, "MAX_CELLS", 3 * rows - 1)
+    with pytest.raises(InputError, match="unpacks to 300000 rows of 3 columns"):
+        records.read_table("losses", path)
+    records.write_table("losses", frame.iloc[:3].assign(step=range(3)), path)
+    monkeypatch.setattr(records, "MAX_BYTES", 10)
+    with pytest.raises(InputError, match="unpacks to 3 rows of 3 columns"):
+        records.read_table("losses", path)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pandera.pandas as pa
+import pyarrow.parquet as pq
 
 from subjectbench.errors import InputError
 from subjectbench.vocabulary import DIFFICULTIES as DIFFICULTIES
@@ -256,8 +257,25 @@ def table(
     return frame.reset_index(drop=True)
 
 
+MAX_CELLS, MAX_BYTES = 200_000_000, 8 << 30
+"""Far more than the largest table of the full DSH-Bench has, some millions of cells."""
+
+
 def read_table(name: str, path: Path) -> pd.DataFrame:
-    """Read a Parquet table and check it against its schema."""
+    """Read a Parquet table and check it against its schema.
+
+    Raises:
+        InputError: it is not as the schema says, or a small file that would fill the memory:
+            a column of one repeated value takes no space in Parquet.
+    """
+    told = pq.read_metadata(path)
+    size = sum(told.row_group(i).total_byte_size for i in range(told.num_row_groups))
+    if told.num_rows * told.num_columns > MAX_CELLS or size > MAX_BYTES:
+        raise InputError(
+            path,
+            f"unpacks to {told.num_rows} rows of {told.num_columns} columns, {size} bytes",
+            "no table of a study is that large: do not trust where it comes from",
+        )
     return table(name, pd.read_parquet(path), path)
 
 
