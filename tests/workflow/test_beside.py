@@ -26,6 +26,7 @@ def beside(**changes: Any) -> dict[str, Any]:
     return study
 
 
+@pytest.mark.long
 def test_a_benchmark_beside_adds_its_own_jobs_and_a_table(ran: Checkout) -> None:
     ran.configure(beside())
     assert ran.planned() == {

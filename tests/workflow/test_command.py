@@ -36,6 +36,7 @@ STUDY = {
 UNTIL = ("--cores", "1", "--until", "generate_images")
 
 
+@pytest.mark.long
 def test_a_killed_job_goes_on_where_its_program_was(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "a b'c")
     wrapper = checkout.folder / "workflow" / "slow.py"

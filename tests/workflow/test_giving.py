@@ -47,6 +47,7 @@ def files(checkout: Checkout, pattern: str) -> list[Path]:
     return sorted(checkout.folder.glob(pattern))
 
 
+@pytest.mark.long
 def test_a_study_buys_each_picture_once(server: PictureServer, tmp_path: Path) -> None:
     """Stopped by its budget, then by a fault, it goes on and buys only what is missing."""
     checkout = Checkout(tmp_path / "a b'c")

@@ -204,6 +204,7 @@ def test_a_finished_study_needs_no_key(again: Checkout) -> None:
     assert again.planned() == {}
 
 
+@pytest.mark.long
 def test_a_server_that_stops_answering_loses_nothing(
     again: Checkout, server: JudgingServer
 ) -> None:
