@@ -25,7 +25,7 @@ from subjectbench.generators.base import Generator, Job, Outcome
 from subjectbench.hashing import subject_shard
 from subjectbench.plan import EMBEDDINGS, Asked, make_plan
 from subjectbench.stages import generate, prepare, train
-from subjectbench.stages.base import Context
+from subjectbench.stages.base import Context, of_shard
 from subjectbench.stages.trained import Trained
 from subjectbench.vocabulary import Status
 
@@ -269,6 +269,13 @@ def test_one_colour_is_no_picture(prepared: prepare.Prepared, group: pd.DataFram
     generator.outcomes = [Outcome(good)]
     with pytest.raises(RuntimeError, match="1 outcomes for 2 jobs"):
         generate._group(generator, prepared, group)
+
+
+def test_a_shard_may_have_no_subject(prepared: prepare.Prepared) -> None:
+    assert list(of_shard(prepared.cases, 0, 1)["case_id"]) == list(prepared.cases["case_id"])
+    sizes = [of_shard(prepared.cases, shard, 97) for shard in range(97)]
+    assert min(map(len, sizes)) == 0 and sum(map(len, sizes)) == len(prepared.cases)
+    assert all(list(part.columns) == list(prepared.cases.columns) for part in sizes)
 
 
 def test_shards_part_the_subjects_and_change_no_picture(prepared: prepare.Prepared) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from subjectbench import cards, devices
 from subjectbench.config import Run, Use, validate
 from subjectbench.errors import InputError
+from subjectbench.hashing import subject_shard
 from subjectbench.store import Artifact, Plan, Store
 from subjectbench.store.artifact import ROWS_ONLY
 from subjectbench.store.identity import changed
@@ -128,6 +129,13 @@ class Context:
                 f"changed since the run was planned: {what}",
                 "run snakemake again; it will plan with the change",
             )
+
+
+def of_shard(cases: pd.DataFrame, shard: int, shards: int) -> pd.DataFrame:
+    """Cases of the subjects of one shard; it may have none."""
+    mine = [subject_shard(subject, shards) == shard for subject in cases["subject_id"]]
+    # By position: a mask of no rows would be taken for a list of columns.
+    return cases.iloc[[row for row, wanted in enumerate(mine) if wanted]]
 
 
 def by_subject(frame: pd.DataFrame, batch_size: int) -> Iterator[tuple[str, list[pd.DataFrame]]]:

@@ -12,10 +12,9 @@ from PIL import Image
 from subjectbench import cards
 from subjectbench.asking.engine import Forecast, forecast
 from subjectbench.decompositions.base import Case
-from subjectbench.hashing import subject_shard
 from subjectbench.judges.repair import follow_up
 from subjectbench.rubrics.base import Judged, Rubric
-from subjectbench.stages.base import Context
+from subjectbench.stages.base import Context, of_shard
 from subjectbench.stages.judge import Samples, open_transcripts
 from subjectbench.stages.unit_table import read_units
 from subjectbench.store import Plan
@@ -111,7 +110,7 @@ def _assumed(context: Context, rubric: Rubric) -> Forecast:
     price = context.build("judge", context.artifact.job["judge"])[1].price
     part = context.plan.artifacts[context.artifact.upstream["samples"]].job
     cases = _cases(context)
-    cases = cases[[subject_shard(s, part["shards"]) == part["shard"] for s in cases["subject_id"]]]
+    cases = of_shard(cases, part["shard"], part["shards"])
     units = _units(context, cases["case_id"]) if "units" in rubric.needs else {}
     total = Forecast()
     for row in cases.itertuples():

@@ -13,13 +13,13 @@ import pandas as pd
 
 from subjectbench import images, progress, records
 from subjectbench.generators.base import Desk, Generator, Job, Outcome
-from subjectbench.hashing import subject_shard
 from subjectbench.records import Status
 from subjectbench.stages.base import (
     Context,
     by_subject,
     count,
     details,
+    of_shard,
     to_json,
 )
 from subjectbench.stages.prepare import Prepared
@@ -105,11 +105,10 @@ def _desk(context: Context) -> Desk:
 
 def _wanted(prepared: Prepared, job: dict[str, Any]) -> pd.DataFrame:
     """One row per picture asked for, of this shard."""
-    cases = prepared.cases
-    mine = cases["subject_id"].map(lambda s: subject_shard(s, job["shards"]) == job["shard"])
+    cases = of_shard(prepared.cases, job["shard"], job["shards"])
     frames = []
     for replicate in range(job["samples_per_case"]):
-        frame = cases[mine].assign(replicate=replicate)
+        frame = cases.assign(replicate=replicate)
         frame["sample_id"] = frame["case_id"] + f"-s{replicate}"
         frame["seed"] = [
             records.sample_seed(job["seed"], case, replicate) for case in frame["case_id"]

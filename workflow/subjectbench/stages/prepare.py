@@ -11,9 +11,8 @@ import pandas as pd
 from PIL import Image
 
 from subjectbench import cards, images, records
-from subjectbench.hashing import subject_shard
 from subjectbench.records import Status
-from subjectbench.stages.base import Context, count, to_json
+from subjectbench.stages.base import Context, count, of_shard, to_json
 from subjectbench.store import Partial
 
 
@@ -21,19 +20,18 @@ def run(context: Context) -> None:
     """Write cases.parquet, references.parquet and references.zip (PNG, RGB, upright)."""
     plugin, _, params = context.plugin("benchmark")
     benchmark = plugin(params, cards.ROOT)
-    shard, shards = (context.artifact.job.get(name) for name in ("shard", "shards"))
+    part = context.artifact.job
 
     def build(folder: Path, _: Partial) -> dict[str, int]:
         cases = benchmark.cases()
-        if shards:
-            mine = cases["subject_id"].map(lambda subject: subject_shard(subject, shards) == shard)
-            cases = cases[mine]
+        if "shards" in part:
+            cases = of_shard(cases, part["shard"], part["shards"])
         records.write_table("cases", cases, folder / "cases.parquet")
         used = set(cases["reference_id"])
         rows: list[dict[str, Any]] = []
         pictures: dict[str, bytes] = {}
         for reference_id, data in benchmark.references():
-            if shards and reference_id not in used:
+            if "shards" in part and reference_id not in used:
                 continue
             picture = (
                 images.read_picture(data, name=reference_id)
